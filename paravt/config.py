@@ -1,0 +1,110 @@
+"""The knobs of the method. With all of them off the trainer is TRL's `GRPOTrainer`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trl import GRPOConfig
+
+
+ANCHOR_TAGS = {"</think>": 0.4, "</tool_call>": 0.3, "</answer>": 0.3}
+
+
+@dataclass
+class ParaGRPOConfig(GRPOConfig):
+    r"""
+    Configuration class for the [`ParaGRPOTrainer`].
+
+    It inherits every parameter from [`~trl.GRPOConfig`] and adds the following.
+
+    Parameters:
+        anchor_weight (`float`, *optional*, defaults to `0.5`):
+            Weight of the anchor, the per-token credit that is added to the advantage. `0` turns anchoring off.
+        anchor_tags (`dict[str, float]`, *optional*, defaults to `{"</think>": 0.4, "</tool_call>": 0.3, "</answer>": 0.3}`):
+            Credit of the tokens of each tag of a well-formed element.
+        anchor_penalty (`float`, *optional*, defaults to `0.3`):
+            Penalty of the token at which a turn leaves the grammar.
+        think_prefix (`bool`, *optional*, defaults to `True`):
+            Whether `<think>` is placed at the start of every assistant turn.
+        frame_budgets (`list[int]`, *optional*, defaults to `[4, 8, 16, 32, 64]`):
+            Numbers of overview frames of which one is drawn for each prompt and epoch. A single value turns gating
+            off.
+        max_pixels (`int`, *optional*, defaults to `50176`):
+            Largest area of a frame, in pixels.
+        format_weight (`float`, *optional*, defaults to `1.0`):
+            Weight of the graded format reward.
+        dispatch (`str`, *optional*, defaults to `"parallel"`):
+            `"parallel"`: up to `max_calls_per_turn` calls in a turn; `"sequential"`: one; `"none"`: no tool.
+        max_turns (`int`, *optional*, defaults to `3`):
+            Turns in which tools may be called. One more turn, without tools, follows.
+        max_calls_per_turn (`int`, *optional*, defaults to `5`):
+            Calls served in a turn.
+        max_calls (`int`, *optional*, defaults to `15`):
+            Calls served in an episode.
+        max_turn_length (`int`, *optional*, defaults to `2048`):
+            Most new tokens of a turn of the main agent.
+        max_report_length (`int`, *optional*, defaults to `512`):
+            Most new tokens of a sub-agent.
+        crop_fps (`float`, *optional*, defaults to `1.0`):
+            Frames per second of a crop.
+        crop_frames (`int`, *optional*, defaults to `16`):
+            Most frames of a crop.
+        max_bad_rows (`float`, *optional*, defaults to `0.05`):
+            Share of rows with a missing or unreadable video up to which the run goes on.
+    """
+
+    _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + ["anchor_tags"]
+
+    anchor_weight: float = field(default=0.5, metadata={"help": "Weight of the anchor in the advantage; 0 is off."})
+    anchor_tags: dict[str, Any] | str | None = field(
+        default_factory=lambda: dict(ANCHOR_TAGS),
+        metadata={"help": "Credit of the tokens of each tag of a well-formed element."},
+    )
+    anchor_penalty: float = field(
+        default=0.3, metadata={"help": "Penalty of the token at which a turn leaves the grammar."}
+    )
+    think_prefix: bool = field(
+        default=True, metadata={"help": "Whether <think> is placed at the start of every assistant turn."}
+    )
+    frame_budgets: list[int] = field(
+        default_factory=lambda: [4, 8, 16, 32, 64],
+        metadata={"help": "Numbers of overview frames, one drawn per prompt and epoch; one value is no gating."},
+    )
+    max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
+    format_weight: float = field(default=1.0, metadata={"help": "Weight of the graded format reward."})
+    dispatch: str = field(
+        default="parallel",
+        metadata={"help": "How calls are served.", "choices": ["parallel", "sequential", "none"]},
+    )
+    max_turns: int = field(default=3, metadata={"help": "Turns in which tools may be called."})
+    max_calls_per_turn: int = field(default=5, metadata={"help": "Calls served in a turn."})
+    max_calls: int = field(default=15, metadata={"help": "Calls served in an episode."})
+    max_turn_length: int = field(default=2048, metadata={"help": "Most new tokens of a turn of the main agent."})
+    max_report_length: int = field(default=512, metadata={"help": "Most new tokens of a sub-agent."})
+    crop_fps: float = field(default=1.0, metadata={"help": "Frames per second of a crop."})
+    crop_frames: int = field(default=16, metadata={"help": "Most frames of a crop."})
+    max_bad_rows: float = field(
+        default=0.05, metadata={"help": "Share of rows with a bad video up to which the run goes on."}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        unknown = set(self.anchor_tags) - {f"<{slash}{name}>" for name in _ELEMENTS for slash in ("", "/")}
+        if unknown:
+            raise ValueError(
+                f"`anchor_tags` has {sorted(unknown)}; legal tags are the opening and closing tags of {_ELEMENTS}."
+            )
+        if not self.frame_budgets or any(k < 1 for k in self.frame_budgets):
+            raise ValueError(f"`frame_budgets` must be a list of positive integers, got {self.frame_budgets}.")
+        if self.dispatch not in ("parallel", "sequential", "none"):
+            raise ValueError(f"`dispatch` must be 'parallel', 'sequential' or 'none', got {self.dispatch!r}.")
+        for name in ("max_pixels", "max_turn_length", "max_report_length", "crop_fps", "crop_frames"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
+        for name in ("anchor_weight", "anchor_penalty", "max_turns", "max_calls_per_turn", "max_calls"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
+        if not 0 <= self.max_bad_rows <= 1:
+            raise ValueError(f"`max_bad_rows` must be between 0 and 1, got {self.max_bad_rows}.")
+
+
+_ELEMENTS = ("think", "tool_call", "answer")

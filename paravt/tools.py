@@ -1,0 +1,109 @@
+"""The one tool, `crop_video`: what a call asks for becomes a window of one of the row's own videos."""
+
+import math
+import os
+from dataclasses import dataclass
+
+from . import video
+from .calls import ToolCall, ToolCallError, build_call, parse_seconds, parse_tool_calls, render_tool_call
+
+
+__all__ = [
+    "Crop",
+    "CropVideo",
+    "ToolCall",
+    "ToolCallError",
+    "ToolError",
+    "parse_seconds",
+    "parse_tool_calls",
+    "render_tool_call",
+]
+
+
+class ToolError(ValueError):
+    """A well-written call that cannot be served; its text is the tool response."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """The effective window of a call; `times` are those of its frames. All in seconds of the source video."""
+
+    path: str
+    start: float
+    end: float
+    times: tuple[float, ...]
+    note: str = ""
+
+
+class CropVideo:
+    """
+    The tool over the videos of one row. [`ParallelRollout`] uses it, and so can TRL's own tool loop, as it is:
+    `GRPOTrainer(..., environment_factory=CropVideo)` on rows with a `videos` column.
+
+    Args:
+        videos (`list`, *optional*):
+            The row's videos, paths or `{"video": path}`. No other file can be opened.
+        fps (`float`, *optional*, defaults to `1.0`):
+            Frames per second of a crop.
+        max_frames (`int`, *optional*, defaults to `16`):
+            Most frames of a crop.
+        max_pixels (`int`, *optional*, defaults to `50176`):
+            Largest area of a frame, in pixels.
+    """
+
+    def __init__(self, videos: list | None = None, fps: float = 1.0, max_frames: int = 16, max_pixels: int = 50176):
+        self._fps, self._max_frames, self._max_pixels = fps, max_frames, max_pixels
+        self.reset(videos)
+
+    def reset(self, videos: list | None = None, **row) -> None:
+        videos = [] if videos is None else videos
+        self._videos = [str(v["video"] if isinstance(v, dict) else v) for v in videos]
+
+    def crop_video(self, video_path: str, start_time: float, end_time: float) -> list:
+        """
+        Look closely at a part of a video.
+
+        Args:
+            video_path: Name of the video.
+            start_time: Start of the part, in seconds.
+            end_time: End of the part, in seconds.
+
+        Returns:
+            The frames of the part, each after its time.
+        """
+        call = build_call([("video_path", video_path), ("start_time", start_time), ("end_time", end_time)])
+        if isinstance(call, ToolCallError):
+            raise ToolError(call.message)
+        crop = self._window(call)
+        frames = video.read_frames(crop.path, crop.times, max_pixels=self._max_pixels)
+        parts = [{"type": "text", "text": f"Seconds {crop.start:.1f} to {crop.end:.1f}.{crop.note}"}]
+        for time, image in zip(frames.times, frames.images, strict=True):
+            parts += [{"type": "text", "text": f"<{time:.1f} seconds>"}, {"type": "image", "image": image}]
+        return parts
+
+    def _window(self, call: ToolCall) -> Crop:
+        """The window that a call gets. Raises [`ToolError`], or [`~video.VideoError`] for a file gone bad."""
+        path = self._choose(call.arguments.get("video_path"))
+        duration = video.probe(path).duration
+        start, end = call.arguments["start_time"], call.arguments["end_time"]
+        lasts = f"The video lasts {duration:.1f} seconds."
+        if end <= start:
+            raise ToolError(f"end_time {end:g} is not after start_time {start:g}. {lasts}")
+        if start >= duration or end <= 0:
+            raise ToolError(f"Seconds {start:g} to {end:g} are outside the video. {lasts}")
+        shown = max(0.0, start), min(duration, end)
+        count = max(1, min(self._max_frames, math.floor((shown[1] - shown[0]) * self._fps + 0.5)))
+        times = video.choose_times(path, count, *shown)
+        return Crop(path, *shown, tuple(times), "" if shown == (start, end) else f" {lasts}")
+
+    def _choose(self, name: str | None) -> str:
+        names = [os.path.basename(path) for path in self._videos]
+        if name is None and len(self._videos) == 1:
+            return self._videos[0]
+        if name in self._videos:
+            return name
+        if names.count(name) == 1:
+            return self._videos[names.index(name)]
+        asked = "The call names no video" if name is None else f"There is no video {name[:80]!r}"
+        legal = self._videos if len(set(names)) < len(names) else names
+        raise ToolError(f"{asked}; the videos are {', '.join(map(repr, legal))}.")
