@@ -178,12 +178,13 @@ def _decode(text: str, body: int) -> tuple[list, int]:
     return objects, end
 
 
-_TIME_SOURCE = re.compile(r"""\b(start_time|end_time|start|end)\b["'“”‘’]?\s*[:=]\s*["'“”‘’]?([^,}\]"'“”‘’\n]*)""")
+_STRAIGHT = str.maketrans("“”‘’", "\"\"''")
+_TIME_SOURCE = re.compile(r"""\b(start_time|end_time|start|end)\b["']?\s*[:=]\s*["']?([^,}\]"'\n]*)""")
 
 
 def _repair(content: str, closed: bool, span) -> ToolCall | ToolCallError:
     begin = content.find("{")
-    source = content[begin:].strip().strip("`").strip() if begin >= 0 else ""
+    source = content[begin:].translate(_STRAIGHT).strip().strip("`").strip() if begin >= 0 else ""
     depths, depth = [0], 0
     for character in source[:MAX_REPAIR]:
         depth += (character in "{[") - (character in "}]")

@@ -10,7 +10,7 @@ TOOL = {
     "type": "function",
     "function": {
         "name": "crop_video",
-        "description": "Look closely at a part of a video. A helper watches the part at a higher frame rate and reports.",
+        "description": "Look closely at a part of a video: a helper watches it at a higher frame rate and reports.",
         "parameters": {
             "type": "object",
             "properties": {
@@ -46,6 +46,7 @@ SUBAGENT_INSTRUCTIONS = (
 )
 
 THINK_PREFIX = "<think>\n"
+LAST_TURN = "\nNo calls are left. Answer now."
 
 
 def system_prompt(instructions: str = INSTRUCTIONS, tools: bool = True) -> str:

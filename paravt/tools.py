@@ -74,14 +74,14 @@ class CropVideo:
         call = build_call([("video_path", video_path), ("start_time", start_time), ("end_time", end_time)])
         if isinstance(call, ToolCallError):
             raise ToolError(call.message)
-        crop = self._window(call)
+        crop = self.window(call)
         frames = video.read_frames(crop.path, crop.times, max_pixels=self._max_pixels)
         parts = [{"type": "text", "text": f"Seconds {crop.start:.1f} to {crop.end:.1f}.{crop.note}"}]
         for time, image in zip(frames.times, frames.images, strict=True):
             parts += [{"type": "text", "text": f"<{time:.1f} seconds>"}, {"type": "image", "image": image}]
         return parts
 
-    def _window(self, call: ToolCall) -> Crop:
+    def window(self, call: ToolCall) -> Crop:
         """The window that a call gets. Raises [`ToolError`], or [`~video.VideoError`] for a file gone bad."""
         path = self._choose(call.arguments.get("video_path"))
         duration = video.probe(path).duration

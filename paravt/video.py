@@ -219,7 +219,16 @@ def fit_size(width: int, height: int, max_pixels: int | None, multiple: int = MU
 
 # ------------------------------------------------------------------------------------------------------------ frames
 
+CACHE_BYTES = 128 * 2**20  # of pixels of decoded clips that nothing else keeps alive
 _clips: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_recent: OrderedDict = OrderedDict()  # clip -> bytes, the least recently used first
+
+
+def _keep(clip: "Clip", size: int) -> None:
+    _recent[clip] = size
+    _recent.move_to_end(clip)
+    while sum(_recent.values()) > CACHE_BYTES and len(_recent) > 1:
+        _recent.popitem(last=False)
 
 
 class Clip:
@@ -267,6 +276,7 @@ class Clip:
                     self._future = None
                 if served != self._request[3]:
                     _say_once(f"{self._request[3]} cannot be trusted with {self.path}: {served} serves it")
+            _keep(self, self._pixels.nbytes)
             return self._pixels
 
     def fill(self) -> None:
@@ -274,10 +284,9 @@ class Clip:
         self._pixels = np.full((len(self._wanted), self.size[1], self.size[0], 3), 127, np.uint8)
 
     def release(self) -> None:
-        """Frees the pixels; a frame that is looked at again decodes again."""
-        self._pixels = None
+        """Frees what a model was fed; the pixels stay as long as the cache has room."""
         for frame in self.frames:
-            frame._im = None
+            frame._im = frame.features = None
 
     def image(self, i: int) -> Image.Image:
         return Image.fromarray(self.load()[self._rows[i]])

@@ -1,0 +1,89 @@
+"""Messages to token ids, one way only: what was sampled is never rendered again."""
+
+import re
+
+from .prompts import THINK_PREFIX
+from .video import MULTIPLE
+
+
+class Chat:
+    """
+    The chat template of a vision-language model as token segments: a prompt, the think prefix, and what stands between
+    two assistant turns.
+
+    Args:
+        processor ([`~transformers.ProcessorMixin`]):
+            Processor with an image processor and a chat template that leaves earlier turns as they are.
+        think_prefix (`bool`, *optional*, defaults to `True`):
+            Whether `<think>` is placed at the start of every assistant turn.
+    """
+
+    def __init__(self, processor, think_prefix: bool = True):
+        self.processor, self.tokenizer = processor, processor.tokenizer
+        self.prefix_text = THINK_PREFIX if think_prefix else ""
+        self.prefix = self.tokenize(self.prefix_text)
+        self.image_token = processor.image_token
+        # Longest first, so that no token is read as a part of another.
+        markers = sorted(self.tokenizer.get_added_vocab(), key=len, reverse=True)
+        self._markers = re.compile("|".join(map(re.escape, markers))) if markers else None
+
+    def tokenize(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+
+    def plain(self, text: str) -> str:
+        """Text without anything that would become a special token, such as an image placeholder."""
+        while self._markers and self._markers.search(text):
+            text = self._markers.sub("", text)
+        return text
+
+    def image_tokens(self, image) -> int:
+        """Visual tokens of an image, from its size alone."""
+        processor = self.processor.image_processor
+        width, height = image.size
+        return processor.get_number_of_image_patches(height, width, {}) // processor.merge_size**2
+
+    def prompt(self, messages: list[dict]) -> tuple[list[int], list]:
+        """Ids of a conversation that ends before an assistant turn, each image expanded, and its images in order."""
+        images = [
+            part["image"]
+            for message in messages
+            if isinstance(message["content"], list)
+            for part in message["content"]
+            if part["type"] == "image"
+        ]
+        text = self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        pieces = text.split(self.image_token)
+        if len(pieces) != len(images) + 1:
+            raise ValueError(f"the prompt has {len(pieces) - 1} image placeholders but {len(images)} images")
+        expanded = [self.image_token * self.image_tokens(image) for image in images]
+        text = "".join(piece + image for piece, image in zip(pieces, [*expanded, ""], strict=True))
+        return self.tokenize(text), images
+
+    def between(self, messages: list[dict]) -> list[int]:
+        """
+        Ids from the end of an assistant turn, its end token excluded, to the start of the next, with `messages` (tool
+        or user) between them: what the template adds to a dummy conversation when they are appended.
+        """
+        dummy = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        before = self.processor.apply_chat_template(dummy, tokenize=False)
+        after = self.processor.apply_chat_template(dummy + messages, add_generation_prompt=True, tokenize=False)
+        turn_end = before.rindex("b") + 1
+        if after[:turn_end] != before[:turn_end]:
+            raise ValueError("the chat template changes earlier turns; use one that leaves them as they are")
+        suffix = after[turn_end:]
+        end = self.tokenizer.eos_token
+        if not suffix.startswith(end):
+            raise ValueError(f"the chat template does not end an assistant turn with {end!r}")
+        return self.tokenize(suffix[len(end) :])
+
+
+def prepare_processor(processor, max_pixels: int):
+    """Sets a processor up for frames that are already sized: padding on the left, and no second resize."""
+    processor.tokenizer.padding_side = "left"
+    image_processor = processor.image_processor
+    factor = image_processor.patch_size * image_processor.merge_size
+    if MULTIPLE % factor:
+        raise ValueError(f"frames have sides of multiples of {MULTIPLE} pixels, but the model needs {factor}")
+    size = {"shortest_edge": factor * factor, "longest_edge": max(max_pixels, MULTIPLE * MULTIPLE)}
+    image_processor.size = type(image_processor.size)(**size)
+    return processor

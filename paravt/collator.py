@@ -1,0 +1,183 @@
+"""Rows to prompts: K timed frames of each video, K drawn per row and epoch and shared by its whole group."""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from transformers import TrainerCallback
+
+from . import video
+from .chat import Chat
+from .engine import image_features
+from .prompts import frame_parts, subagent_messages, system_prompt, video_header
+from .video import VideoError
+
+
+def frame_budget(seed: int, epoch: int, key: str, budgets: Sequence[int]) -> int:
+    """One of `budgets`, uniform over keys; the same in every process, on every rank and after a resume."""
+    digest = hashlib.blake2b(f"{seed}/{epoch}/{key}".encode(), digest_size=8).digest()
+    return budgets[int.from_bytes(digest, "big") % len(budgets)]
+
+
+class FrameBudgetCollator(TrainerCallback):
+    """
+    Turns rows into prompts with overview frames. A trainer's `data_collator`, and a callback that follows the epoch:
+
+    ```python
+    trainer = GRPOTrainer(...)
+    trainer.data_collator = collator = FrameBudgetCollator(trainer.processing_class)
+    trainer.add_callback(collator)
+    ```
+
+    A row has `prompt` (messages with `<video>` in the text) and `videos` (paths, or `{"video": path}`), and may have
+    `key` (what identifies it), `frame_budget` (a fixed K) and `window` (start and end of the crop that a sub-agent
+    sees). Frames are lazy: they decode when they are first looked at, once for all the rows that share them.
+
+    Args:
+        processor ([`~transformers.ProcessorMixin`]):
+            The model's processor.
+        budgets (`Sequence[int]`, *optional*, defaults to `(4, 8, 16, 32, 64)`):
+            Numbers of overview frames of which one is drawn for a row and epoch.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of the draw.
+        max_pixels (`int`, *optional*, defaults to `50176`):
+            Largest area of a frame, in pixels.
+        tools (`bool`, *optional*, defaults to `True`):
+            Whether the system prompt offers `crop_video`.
+    """
+
+    def __init__(self, processor, budgets=(4, 8, 16, 32, 64), seed=0, max_pixels=50176, tools=True):
+        self.chat = Chat(processor)
+        self.budgets, self.seed, self.max_pixels, self.tools = list(budgets), seed, max_pixels, tools
+        self.epoch = 0
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.epoch = int(state.epoch + 1e-6)
+
+    def __call__(self, rows: list[dict]) -> list[dict]:
+        return [self.prepare(row) for row in rows]
+
+    def prepare(self, row: dict) -> dict:
+        """The row with `prompt`, `images`, `question`, resolved `videos` and the drawn `frame_budget`."""
+        question = " ".join(_text(m) for m in row["prompt"] if m["role"] == "user").replace("<video>", "").strip()
+        row = {**row, "question": self.chat.plain(question), "images": [], "video_error": None}
+        videos = [
+            v["video"] if isinstance(v, dict) else v
+            for v in (row.get("videos") if row.get("videos") is not None else [])
+        ]
+        key = row.get("key") or f"{question}|{videos}"
+        row["frame_budget"] = row.get("frame_budget") or frame_budget(self.seed, self.epoch, key, self.budgets)
+        try:
+            row["videos"] = [video.local_path(path) for path in videos]
+            clips = self._clips(row)
+        except VideoError as error:  # the row stays, so that its group is whole; its rollouts do not count
+            row["videos"], row["video_error"], clips = videos, str(error), []
+        frames = [frame for clip in clips for frame in clip.frames]
+        if row.get("window") is not None:
+            row["prompt"] = subagent_messages(row["question"], *row["window"], frames)
+        else:
+            row["prompt"] = self._messages(row, clips)
+        # TRL fills the placeholders of the prompt from the `images` column.
+        row["images"] = frames
+        for message in row["prompt"]:
+            message["content"] = [{"type": "image"} if p["type"] == "image" else p for p in message["content"]]
+        return row
+
+    def _clips(self, row: dict) -> list[video.Clip]:
+        if row.get("window") is not None:
+            path, times = row["videos"][0], row["window_times"]
+            return [video.clip(path, times, self.max_pixels)]
+        share = max(1, row["frame_budget"] // max(1, len(row["videos"])))
+        return [video.clip(path, video.choose_times(path, share), self.max_pixels) for path in row["videos"]]
+
+    def _messages(self, row: dict, clips: list[video.Clip]) -> list[dict]:
+        messages = [{"role": m["role"], "content": self.chat.plain(_text(m))} for m in row["prompt"]]
+        if messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": system_prompt(tools=self.tools)})
+        elif self.tools and "crop_video" not in messages[0]["content"]:
+            messages[0]["content"] = system_prompt(messages[0]["content"])
+        overviews = []
+        for clip in clips:
+            name = clip.path.rsplit("/", 1)[-1]
+            overviews.append([video_header(name, video.probe(clip.path).duration), *frame_parts(clip.frames)])
+        first = next(i for i, m in enumerate(messages) if m["role"] == "user")
+        if not any("<video>" in m["content"] for m in messages):
+            messages[first]["content"] = "<video>" * len(overviews) + messages[first]["content"]
+        for message in messages:
+            pieces = message["content"].split("<video>")
+            parts = []
+            for i, piece in enumerate(pieces):
+                parts += [{"type": "text", "text": piece}] if piece else []
+                if i < len(pieces) - 1 and overviews:
+                    parts += [*overviews.pop(0), {"type": "text", "text": "\n"}]
+            message["content"] = parts or [{"type": "text", "text": ""}]
+        messages[first] |= {"videos": row["videos"], "question": row["question"]}  # what a rollout needs of the row
+        return messages
+
+
+def _text(message: dict) -> str:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(p.get("text") or ("<video>" if "video" in (p.get("type") or "") else "") for p in content)
+
+
+class SupervisedCollator:
+    """
+    Batches of finished conversations for [`~trl.SFTTrainer`], made of the token segments of a rollout: the prompt and
+    what stands between turns carry no loss, what the assistant wrote does.
+
+    A row is one of [`FrameBudgetCollator`] with `completion`: assistant and tool messages in turn.
+    """
+
+    def __init__(self, collator: FrameBudgetCollator, think_prefix: bool = True, max_length: int | None = None):
+        self.collator, self.max_length = collator, max_length
+        self.chat = Chat(collator.chat.processor, think_prefix)
+
+    def encode(self, row: dict) -> tuple[list[int], list[int], list]:
+        """Token ids and mask (1 on what the assistant wrote) of a row, (T,), and its images."""
+        prepared = self.collator.prepare(row)
+        if prepared["video_error"]:
+            raise VideoError(str(prepared["videos"]), prepared["video_error"])
+        frames = iter(prepared["images"])
+        messages = [
+            {**m, "content": [{**p, "image": next(frames)} if p["type"] == "image" else p for p in m["content"]]}
+            for m in prepared["prompt"]
+        ]
+        ids, images = self.chat.prompt(messages)
+        mask, pending = [0] * len(ids), []
+        prefix = "" if row.get("window") is not None else self.chat.prefix_text
+        for message in row["completion"]:
+            if message["role"] != "assistant":
+                pending.append(
+                    {"role": message["role"], "content": self.chat.plain(_text(message)), "name": "crop_video"}
+                )
+                continue
+            text = _text(message)
+            placed = self.chat.between(pending) if pending else []
+            if prefix and text.startswith(prefix):
+                placed, text = placed + self.chat.prefix, text[len(prefix) :]
+            written = self.chat.tokenize(text) + [self.chat.tokenizer.eos_token_id]
+            ids, mask, pending = ids + placed + written, mask + [0] * len(placed) + [1] * len(written), []
+        if not any(mask):
+            raise ValueError(f"row {row.get('key')!r} has no assistant text to learn from")
+        if self.max_length and len(ids) > self.max_length:
+            raise ValueError(f"row {row.get('key')!r} needs {len(ids)} tokens, more than max_length {self.max_length}")
+        return ids, mask, images
+
+    def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+        processor = self.chat.processor
+        encoded = [self.encode(row) for row in rows]
+        width = max(len(ids) for ids, _, _ in encoded)
+        pad = processor.tokenizer.pad_token_id
+        ids = torch.tensor([i + [pad] * (width - len(i)) for i, _, _ in encoded])  # (B, T)
+        mask = torch.tensor([m + [0] * (width - len(m)) for _, m, _ in encoded])
+        lengths = torch.tensor([len(i) for i, _, _ in encoded])
+        batch = {
+            "input_ids": ids,
+            "attention_mask": (torch.arange(width) < lengths[:, None]).long(),
+            "labels": ids.masked_fill(mask == 0, -100),
+            "mm_token_type_ids": (ids == processor.image_token_id).long(),
+        }
+        images = [image for _, _, row_images in encoded for image in row_images]
+        return batch | (image_features(processor.image_processor, images) if images else {})

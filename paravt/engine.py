@@ -1,0 +1,180 @@
+"""Generation behind one function: token ids and images in, sampled ids and their log-probabilities out."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from transformers import BatchFeature, GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers import StoppingCriteriaList
+from trl.models import unwrap_model_for_generation
+
+
+# No policy may sample a picture or a tool response: the first breaks the forward pass, the second is a forgery.
+FORBIDDEN = (
+    "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<tool_response>", "</tool_response>",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One generated sequence. `finished` tells whether it ended by itself rather than at its limit."""
+
+    ids: list[int]
+    logprobs: list[float]
+    finished: bool
+
+
+def image_features(image_processor, images: Sequence) -> dict[str, torch.Tensor]:
+    """`pixel_values` and `image_grid_thw` of the images in order. Lazy frames are processed once in their lives."""
+    fresh = [i for i in {id(i): i for i in images}.values() if getattr(i, "features", None) is None]
+    if fresh:
+        out = image_processor(images=fresh, return_tensors="pt")
+        rows = out["pixel_values"].split(out["image_grid_thw"].prod(-1).tolist())
+        features = {id(i): f for i, f in zip(fresh, zip(rows, out["image_grid_thw"], strict=True), strict=True)}
+    else:
+        features = {}
+    for image in fresh:
+        if isinstance(getattr(image, "number", None), int):  # a lazy frame
+            image.features = features[id(image)]
+    found = [features.get(id(i)) or i.features for i in images]
+    return {"pixel_values": torch.cat([f[0] for f in found]), "image_grid_thw": torch.stack([f[1] for f in found])}
+
+
+class _CachedImageProcessor:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __call__(self, images, **kwargs):
+        flat = [i for item in images for i in (item or [])] if isinstance(images[0], (list, tuple)) else images
+        return BatchFeature(image_features(self.inner, flat))
+
+
+@contextmanager
+def reuse_features(processor):
+    """Within it the processor does not process a frame again that it has processed before."""
+    inner = processor.image_processor
+    processor.image_processor = _CachedImageProcessor(inner)
+    try:
+        yield
+    finally:
+        processor.image_processor = inner
+
+
+class _LogProbs(LogitsProcessor, StoppingCriteria):
+    """Log-probabilities of the sampled tokens, one step at a time: (B, V) scores are never kept for all steps."""
+
+    def __init__(self, temperature: float):
+        self.temperature, self.steps = temperature, []
+
+    def __call__(self, input_ids, scores):
+        if isinstance(scores, torch.Tensor):  # before the token is drawn
+            self.pending = torch.log_softmax(scores.float() / self.temperature, dim=-1)
+            return scores
+        self.steps.append(self.pending.gather(1, input_ids[:, -1:]).squeeze(1))  # after it
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+class TransformersEngine:
+    """
+    Generation by `transformers`, for training, evaluation and questions alike.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`] or `Callable`):
+            The model, or a function that returns a context in which it may generate.
+        processor ([`~transformers.ProcessorMixin`]):
+            Its processor.
+        generation_config ([`~transformers.GenerationConfig`], *optional*):
+            How tokens are drawn; greedy decoding if not given.
+        max_batch (`int`, *optional*, defaults to `64`):
+            Most sequences generated at a time.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | Callable[[], AbstractContextManager],
+        processor,
+        generation_config: GenerationConfig | None = None,
+        max_batch: int = 64,
+    ):
+        self._open = (lambda: nullcontext(model)) if isinstance(model, torch.nn.Module) else model
+        self.processor, self.tokenizer, self.max_batch = processor, processor.tokenizer, max_batch
+        self.config = generation_config or GenerationConfig(do_sample=False)
+        self.suppressed = [
+            i
+            for i in self.tokenizer.convert_tokens_to_ids(list(FORBIDDEN))
+            if i not in (None, self.tokenizer.unk_token_id)
+        ]
+
+    @classmethod
+    def from_trainer(cls, trainer) -> "TransformersEngine":
+        """The policy of a TRL trainer, with the trainer's sampling settings."""
+
+        def open_policy():
+            return unwrap_model_for_generation(
+                trainer.model_wrapped,
+                trainer.accelerator,
+                gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+                generation_kwargs=trainer.generation_kwargs,
+                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+            )
+
+        batch = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
+        return cls(open_policy, trainer.processing_class, trainer.generation_config, max_batch=batch)
+
+    def generate(self, prompts: list[list[int]], images: list[list], max_new_tokens: Sequence[int]) -> list[Sample]:
+        """
+        One sequence per prompt.
+
+        Args:
+            prompts (`list[list[int]]`): Token ids, with one placeholder per visual token.
+            images (`list[list]`): The images of each prompt, in order; an empty list for none.
+            max_new_tokens (`Sequence[int]`): Limit of each sequence.
+        """
+        samples: list[Sample | None] = [None] * len(prompts)
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # similar lengths together: less padding
+        with self._open() as model, torch.no_grad():
+            for start in range(0, len(order), self.max_batch):
+                rows = order[start : start + self.max_batch]
+                batch = self._generate(
+                    model, [prompts[i] for i in rows], [images[i] for i in rows], [max_new_tokens[i] for i in rows]
+                )
+                for i, sample in zip(rows, batch, strict=True):
+                    samples[i] = sample
+        return samples
+
+    def _generate(self, model, prompts, images, limits) -> list[Sample]:
+        width = max(len(ids) for ids in prompts)
+        pad = self.tokenizer.pad_token_id
+        ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)  # (B, P)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        flat = [image for row in images for image in row]
+        if flat:
+            inputs |= {k: v.to(model.device) for k, v in image_features(self.processor.image_processor, flat).items()}
+            inputs["mm_token_type_ids"] = (ids == self.processor.image_token_id).long()
+        config = GenerationConfig(**self.config.to_diff_dict())
+        config.update(
+            max_new_tokens=max(limits),
+            pad_token_id=pad,
+            eos_token_id=self.config.eos_token_id or self.tokenizer.eos_token_id,
+            suppress_tokens=sorted({*(self.config.suppress_tokens or []), *self.suppressed}),
+        )
+        recorder = _LogProbs(config.temperature if config.do_sample else 1.0)
+        out = model.generate(
+            **inputs,
+            generation_config=config,
+            logits_processor=LogitsProcessorList([recorder]),
+            stopping_criteria=StoppingCriteriaList([recorder]),
+        )[:, width:]
+        logprobs = torch.stack(recorder.steps, dim=1).tolist()  # (B, T)
+        ends = {config.eos_token_id} if isinstance(config.eos_token_id, int) else set(config.eos_token_id)
+        samples = []
+        for row, values, limit in zip(out.tolist(), logprobs, limits, strict=True):
+            row = row[:limit]
+            length = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
+            samples.append(Sample(row[:length], values[:length], row[length - 1] in ends))
+        return samples

@@ -1,0 +1,265 @@
+"""The one episode loop, also TRL's `rollout_func`: generation, parallel crops, sub-agents, tool responses."""
+
+from dataclasses import dataclass, field
+
+from . import video
+from .anchors import token_texts
+from .calls import ToolCall, ToolCallError, parse_tool_calls
+from .chat import Chat
+from .engine import Sample, TransformersEngine
+from .prompts import LAST_TURN, subagent_messages
+from .tools import Crop, CropVideo, ToolError
+from .video import VideoError
+
+
+ANSWER_TOKENS = 64  # kept free for the last answer when reports are cut to what fits
+MIN_REPORT_TOKENS = 16
+
+
+@dataclass
+class Slot:
+    """One attempted call. `status`: `ok`, `malformed`, `refused`, `failed`, `limit` or `budget`."""
+
+    turn: int
+    status: str
+    response: str
+    video: str | None = None
+    start: float | None = None
+    end: float | None = None
+    crop: Crop | None = field(default=None, repr=False)
+
+    def record(self) -> dict:
+        return {name: value for name, value in vars(self).items() if name != "crop"}
+
+
+@dataclass
+class Episode:
+    """One rollout: `ids`, `mask` (1 sampled, 0 placed) and `logprobs` are always of one length."""
+
+    prompt_ids: list[int]
+    images: list
+    question: str
+    tool: CropVideo
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    messages: list[dict] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+    done: bool = False
+
+    def place(self, ids: list[int]) -> None:
+        self.ids += ids
+        self.mask += [0] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+
+    def extend(self, sample: Sample, length: int) -> None:
+        self.ids += sample.ids[:length]
+        self.mask += [1] * length
+        self.logprobs += sample.logprobs[:length]
+
+    @property
+    def served(self) -> int:
+        return sum(slot.status == "ok" for slot in self.slots)
+
+
+class ParallelRollout:
+    """
+    Plays episodes: the main agent thinks, sends several calls in one turn, sub-agents with the same weights watch the
+    crops of all calls of all rollouts in one batch, their reports come back in call order, and the main agent goes on.
+
+    It is a `rollout_func` for [`~trl.GRPOTrainer`], whose prompts must come from a [`FrameBudgetCollator`]; [`run`]
+    serves evaluation and questions with any engine.
+
+    Args:
+        think_prefix (`bool`, *optional*, defaults to `True`):
+            Whether `<think>` is placed at the start of every turn.
+        dispatch (`str`, *optional*, defaults to `"parallel"`):
+            `"parallel"`: all calls of a turn; `"sequential"`: the first one; `"none"`: no call is served.
+        max_turns (`int`, *optional*, defaults to `3`):
+            Turns with tools; one more turn, without, follows.
+        max_calls_per_turn (`int`, *optional*, defaults to `5`):
+            Calls served in a turn.
+        max_calls (`int`, *optional*, defaults to `15`):
+            Calls served in an episode.
+        max_turn_length (`int`, *optional*, defaults to `2048`):
+            Most new tokens of a turn.
+        max_report_length (`int`, *optional*, defaults to `512`):
+            Most new tokens of a sub-agent.
+        crop_fps (`float`, *optional*, defaults to `1.0`):
+            Frames per second of a crop.
+        crop_frames (`int`, *optional*, defaults to `16`):
+            Most frames of a crop.
+        max_pixels (`int`, *optional*, defaults to `50176`):
+            Largest area of a frame, in pixels.
+    """
+
+    def __init__(
+        self,
+        think_prefix: bool = True,
+        dispatch: str = "parallel",
+        max_turns: int = 3,
+        max_calls_per_turn: int = 5,
+        max_calls: int = 15,
+        max_turn_length: int = 2048,
+        max_report_length: int = 512,
+        crop_fps: float = 1.0,
+        crop_frames: int = 16,
+        max_pixels: int = 50176,
+    ):
+        self.think_prefix, self.max_calls, self.max_turn_length = think_prefix, max_calls, max_turn_length
+        self.max_turns = 0 if dispatch == "none" else max_turns
+        self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
+        self.max_report_length, self.max_pixels = max_report_length, max_pixels
+        self.crop = {"fps": crop_fps, "max_frames": crop_frames, "max_pixels": max_pixels}
+
+    @classmethod
+    def from_config(cls, config) -> "ParallelRollout":
+        """The rollout of a [`ParaGRPOConfig`]."""
+        names = (
+            "think_prefix", "dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length",
+            "max_report_length", "crop_fps", "crop_frames", "max_pixels",
+        )  # fmt: skip
+        return cls(**{name: getattr(config, name) for name in names})
+
+    def __call__(self, prompts: list[list[dict]], trainer) -> dict[str, list]:
+        """TRL's `rollout_func`: one episode per prompt; `turns` and `tool_calls` go to the reward functions."""
+        if trainer.args.use_vllm:
+            raise ValueError("`use_vllm=True` is not supported by `ParallelRollout` yet; set `use_vllm=False`")
+        engine = TransformersEngine.from_trainer(trainer)
+        episodes = self.run(prompts, engine, trainer.max_completion_length)
+        return {
+            "prompt_ids": [e.prompt_ids for e in episodes],
+            "completion_ids": [e.ids for e in episodes],
+            "logprobs": [e.logprobs for e in episodes],
+            "env_mask": [e.mask for e in episodes],
+            "turns": [e.messages for e in episodes],
+            "tool_calls": [[slot.record() for slot in e.slots] for e in episodes],
+        }
+
+    def run(self, prompts: list[list[dict]], engine, max_completion_length: int) -> list[Episode]:
+        """Plays one episode per prompt, all in step. Prompts are messages whose images are filled in."""
+        chat = Chat(engine.processor, self.think_prefix)
+        episodes = [self._start(chat, prompt) for prompt in prompts]
+        for turn in range(self.max_turns + 1):
+            live = [e for e in episodes if not e.done]
+            if not live:
+                break
+            self._speak(chat, engine, live, turn, max_completion_length)
+            waiting = {id(e): [s for s in e.slots if s.turn == turn] for e in live if not e.done}
+            self._serve(chat, engine, live, waiting, max_completion_length)
+            for e in live:
+                if not e.done:
+                    self._gather(chat, e, waiting[id(e)], turn, max_completion_length)
+        return episodes
+
+    def _start(self, chat: Chat, prompt: list[dict]) -> Episode:
+        asked = next((m for m in prompt if "question" in m), None)
+        if asked is None:
+            raise ValueError("a prompt names no question and videos; make prompts with `FrameBudgetCollator`")
+        ids, images = chat.prompt(prompt)
+        return Episode(ids, images, asked["question"], CropVideo(asked["videos"], **self.crop))
+
+    def _speak(self, chat, engine, live, turn, limit) -> None:
+        """One turn of the main agents; it ends with slots for their calls, or is their last."""
+        for e in live:
+            e.place(chat.prefix)
+        room = [max(1, min(self.max_turn_length, limit - len(e.ids))) for e in live]
+        samples = engine.generate([e.prompt_ids + e.ids for e in live], [e.images for e in live], room)
+        for e, sample in zip(live, samples, strict=True):
+            pieces = token_texts(sample.ids, chat.tokenizer)
+            text, length = "".join(pieces), len(sample.ids)
+            forged = text.find("<tool_response>")
+            if forged >= 0:  # what follows is not the model's to write: it is dropped from the history
+                while length > 1 and sum(map(len, pieces[: length - 1])) >= forged:
+                    length -= 1
+                text = "".join(pieces[:length])
+            e.extend(sample, length)
+            e.messages.append({"role": "assistant", "content": chat.prefix_text + text})
+            entries = parse_tool_calls(chat.prefix_text + text, complete=sample.finished)
+            for number, entry in enumerate(entries):
+                e.slots.append(self._slot(e, entry, turn, number))
+            e.done = not entries or turn == self.max_turns or len(e.ids) >= limit
+            if not e.done and not (sample.finished and length == len(sample.ids)):
+                e.place([chat.tokenizer.eos_token_id])
+
+    def _slot(self, e: Episode, entry: ToolCall | ToolCallError, turn: int, number: int) -> Slot:
+        if isinstance(entry, ToolCallError):
+            return Slot(turn, "malformed", f"Error: {entry.message}")
+        planned = sum(s.turn == turn and s.status == "ok" for s in e.slots)
+        if turn == self.max_turns or planned >= self.max_calls_per_turn or e.served >= self.max_calls:
+            return Slot(turn, "limit", "Error: limit reached, this call was not served.")
+        try:
+            crop = e.tool.window(entry)
+        except ToolError as error:
+            return Slot(turn, "refused", f"Error: {error}")
+        except VideoError as error:
+            return Slot(turn, "failed", f"Error: the video cannot be read, {error.reason}.")
+        return Slot(turn, "ok", "", crop.path, crop.start, crop.end, crop)
+
+    def _serve(self, chat, engine, live, waiting, limit) -> None:
+        """Decodes the crops of all episodes, then lets all sub-agents report in one batch."""
+        jobs: dict[tuple, list[Slot]] = {}  # equal calls of a turn are served once
+        for e in live:
+            for slot in waiting.get(id(e), []):
+                if slot.status == "ok":
+                    jobs.setdefault((id(e), slot.crop), []).append(slot)
+        clips = {}
+        for crop in {crop for _, crop in jobs}:
+            try:
+                clips[crop] = video.clip(crop.path, crop.times, self.max_pixels).prefetch()
+            except VideoError as error:
+                clips[crop] = error
+        questions = {id(e): e for e in live}
+        tasks = []
+        for (owner, crop), slots in jobs.items():
+            try:
+                if isinstance(clips[crop], VideoError):
+                    raise clips[crop]
+                clips[crop].load()
+            except VideoError as error:
+                for slot in slots:
+                    slot.status, slot.response = "failed", f"Error: the video cannot be read, {error.reason}."
+                continue
+            messages = subagent_messages(questions[owner].question, crop.start, crop.end, clips[crop].frames)
+            tasks.append(
+                (slots, crop, *chat.prompt(messages), self._report_room(chat, questions[owner], waiting, limit))
+            )
+        fitting = [task for task in tasks if task[4] >= MIN_REPORT_TOKENS]
+        for slots, *_ in (task for task in tasks if task[4] < MIN_REPORT_TOKENS):
+            for slot in slots:
+                slot.status, slot.response = "budget", "Error: no room is left."
+        if not fitting:
+            return
+        reports = engine.generate([t[2] for t in fitting], [t[3] for t in fitting], [t[4] for t in fitting])
+        for (slots, crop, *_, room), report in zip(fitting, reports, strict=True):
+            text = chat.plain(chat.tokenizer.decode(report.ids, skip_special_tokens=True)).strip()
+            cut = "" if report.finished else f" [cut at {room} tokens]"
+            for slot in slots:
+                slot.response = f"Seconds {crop.start:.1f} to {crop.end:.1f}:{crop.note} {text}{cut}"
+
+    def _report_room(self, chat, e: Episode, waiting, limit) -> int:
+        """Tokens that each report of the turn may have, so that all of them and an answer fit."""
+        slots = waiting[id(e)]
+        blank = [
+            s.response or f"Seconds {s.start:.1f} to {s.end:.1f}:{s.crop.note} [cut at 9999 tokens]" for s in slots
+        ]
+        fixed = len(self._response_ids(chat, blank, 0)) + ANSWER_TOKENS
+        served = sum(s.status == "ok" for s in slots)
+        return min(self.max_report_length, (limit - len(e.ids) - fixed) // max(1, served))
+
+    def _gather(self, chat, e: Episode, slots: list[Slot], turn: int, limit: int) -> None:
+        """Places the responses in call order, in one user turn."""
+        ids = self._response_ids(chat, [slot.response for slot in slots], self.max_turns - turn - 1)
+        if len(e.ids) + len(ids) + len(chat.prefix) >= limit:
+            e.done = True  # not even the errors fit: the episode ends on its calls
+            for slot in slots:
+                slot.status = "budget" if slot.status == "ok" else slot.status
+            return
+        e.place(ids)
+        e.messages += [{"role": "tool", "name": "crop_video", "content": slot.response} for slot in slots]
+
+    def _response_ids(self, chat, responses: list[str], turns_left: int) -> list[int]:
+        responses = [chat.plain(r) for r in responses]
+        if turns_left == 0:
+            responses[-1] += LAST_TURN
+        return chat.between([{"role": "tool", "name": "crop_video", "content": r} for r in responses])

@@ -1,0 +1,107 @@
+"""
+Cold start: supervised fine-tuning on tool conversations, with the token segments of a rollout.
+
+On the toy world, without arguments:
+
+    accelerate launch recipes/sft.py
+
+On ParaVT-shaped rows, with LoRA:
+
+    accelerate launch recipes/sft.py \
+        --model_name_or_path Qwen/Qwen3-VL-8B-Instruct \
+        --dataset_name path/to/sft.parquet --video_root path/to/videos \
+        --use_peft --lora_target_modules all-linear --bf16 --output_dir cold-start
+"""
+
+import os
+import sys
+from dataclasses import dataclass, field
+
+import torch
+from transformers import AutoProcessor
+from trl import (
+    ModelConfig,
+    SFTConfig,
+    SFTTrainer,
+    TrlParser,
+    get_kbit_device_map,
+    get_peft_config,
+    get_quantization_config,
+)
+
+from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
+from paravt.chat import prepare_processor
+
+
+@dataclass
+class Arguments:
+    dataset_name: str | None = field(default=None, metadata={"help": "File, folder or hub id; the toy world if none."})
+    dataset_split: str = field(default="train", metadata={"help": "Split of a hub data set."})
+    video_root: str | None = field(default=None, metadata={"help": "Folder of relative video paths."})
+    frame_budgets: list[int] = field(
+        default_factory=lambda: [64], metadata={"help": "Overview frames, one drawn a row."}
+    )
+    max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
+    max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
+    toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
+    toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
+    toy_faults: float = field(default=0.3, metadata={"help": "Share of toy conversations with a closing tag missing."})
+    toy_skips: float = field(
+        default=0.5, metadata={"help": "Share of toy conversations that guess instead of calling."}
+    )
+
+
+def toy_world(arguments: Arguments, seed: int):
+    """The toy rows, a processor trained on their text, and a model of random weights."""
+    from datasets import Dataset
+
+    questions = toy.make_rows(arguments.toy_folder, arguments.toy_videos, seed=0)
+    rows = []
+    for copy in range(3):
+        rows += toy.supervised_rows(
+            questions, arguments.frame_budgets, faults=arguments.toy_faults, skips=arguments.toy_skips, seed=copy
+        )
+    processor = toy.make_processor(toy.corpus(rows))
+    return Dataset.from_list(rows), processor, toy.make_model(processor, seed)
+
+
+def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -> str:
+    """Trains and returns the folder of the result."""
+    quantization = None
+    if arguments.dataset_name is None:
+        with training.main_process_first(desc="toy world"):
+            rows, processor, model = toy_world(arguments, training.seed)
+    else:
+        rows = data.load_rows(
+            arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
+            max_bad=arguments.max_bad_rows, supervised=True,
+        )  # fmt: skip
+        name = model_config.model_name_or_path
+        processor = prepare_processor(AutoProcessor.from_pretrained(name), arguments.max_pixels)
+        quantization = get_quantization_config(model_config)
+        training.model_init_kwargs = {
+            "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
+            **({"device_map": get_kbit_device_map()} if quantization else {}),
+        }  # fmt: skip
+        model = name
+    collator = FrameBudgetCollator(processor, arguments.frame_budgets, training.seed, arguments.max_pixels)
+    training.dataset_kwargs = {"skip_prepare_dataset": True}
+    training.remove_unused_columns = False
+    trainer = SFTTrainer(
+        model, training, SupervisedCollator(collator), rows, processing_class=processor,
+        peft_config=get_peft_config(model_config), quantization_config=quantization, callbacks=[collator],
+    )  # fmt: skip
+    trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    trainer.save_model(training.output_dir)
+    if trainer.is_world_process_zero():
+        processor.save_pretrained(training.output_dir)
+    return training.output_dir
+
+
+if __name__ == "__main__":
+    parser = TrlParser((Arguments, SFTConfig, ModelConfig))
+    flags = sys.argv[1:]
+    if not any(flag.startswith(("--dataset_name", "--config")) for flag in flags):
+        flags += ["--config", os.path.join(os.path.dirname(__file__), "toy_sft.yaml")]
+    torch.set_num_threads(max(1, torch.get_num_threads()))
+    main(*parser.parse_args_and_config(flags))

@@ -1,0 +1,97 @@
+import subprocess
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from paravt import toy
+
+
+torch.set_num_threads(2)
+
+
+def barcode(number, width=192, height=96):
+    """A picture that tells its own number: 12 bars of 16 pixels, least significant bit first."""
+    picture = np.zeros((height, width, 3), np.uint8)
+    for bit in range(12):
+        if number >> bit & 1:
+            picture[:, bit * 16 : (bit + 1) * 16] = 255
+    return picture
+
+
+def read_barcode(image):
+    grey = np.asarray(image.convert("L").resize((192, 96)))
+    return sum(1 << bit for bit in range(12) if grey[20:70, bit * 16 + 4 : bit * 16 + 12].mean() > 127)
+
+
+def write_clip(path, count=300, fps=30, gop=30, times=None):
+    """`count` barcode frames at `times`, or at a constant rate."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=fps)
+        stream.width, stream.height, stream.pix_fmt = 192, 96, "yuv420p"
+        stream.codec_context.gop_size = gop
+        stream.codec_context.time_base = Fraction(1, 3000)
+        for i in range(count):
+            frame = av.VideoFrame.from_ndarray(barcode(i), format="rgb24")
+            frame.time_base, frame.pts = Fraction(1, 3000), round((times[i] if times else i / fps) * 3000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return str(path)
+
+
+def ffmpeg(*arguments):
+    import imageio_ffmpeg
+
+    subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *map(str, arguments)], check=True)
+
+
+@pytest.fixture(scope="session")
+def clips(tmp_path_factory):
+    """A folder with `cfr.mp4`, 300 frames in 10 s, and its variants."""
+    folder = tmp_path_factory.mktemp("clips")
+    cfr = write_clip(folder / "cfr.mp4")
+    write_clip(folder / "longgop.mp4", gop=300)
+    write_clip(folder / "vfr.mp4", 155, times=[i / 30 for i in range(150)] + [5.0 + i for i in range(5)])
+    for count in (1, 2, 3, 5, 31):
+        write_clip(folder / f"n{count}.mp4", count)
+    ffmpeg("-ss", "7.7", "-i", folder / "longgop.mp4", "-c", "copy", folder / "editlist.mp4")
+    ffmpeg("-i", cfr, "-c", "copy", folder / "start5.ts")
+    ffmpeg("-i", cfr, "-c", "copy", "-output_ts_offset", "5", folder / "start5.mkv")
+    ffmpeg("-i", cfr, "-c", "copy", "-output_ts_offset", "5", folder / "start5.mp4")
+    ffmpeg("-i", cfr, "-c", "copy", "-movflags", "faststart", folder / "faststart.mp4")
+    ffmpeg("-i", cfr, "-c:v", "libx264", "-bf", "3", "-g", "250", folder / "bframes.mp4")
+    ffmpeg("-i", cfr, "-c:v", "libvpx-vp9", "-b:v", "200k", "-deadline", "realtime", folder / "vp9.webm")
+    ffmpeg("-i", cfr, "-c:v", "libvpx", "-f", "webm", "-live", "1", folder / "live.webm")
+    ffmpeg("-display_rotation", "90", "-i", cfr, "-c", "copy", folder / "rotated.mp4")
+    ffmpeg("-i", cfr, "-c:v", "copy", "-bsf:v", "h264_mp4toannexb", folder / "raw.h264")
+    ffmpeg("-f", "lavfi", "-i", "sine=d=3", folder / "audio.mp4")
+    ffmpeg("-f", "lavfi", "-i", "testsrc=s=2048x8:d=1", folder / "thin.mp4")
+    data = (folder / "faststart.mp4").read_bytes()
+    (folder / "truncated.mp4").write_bytes((folder / "cfr.mp4").read_bytes()[: len(data) * 6 // 10])
+    middle = len(data) * 6 // 10
+    noise = np.random.default_rng(0).integers(0, 256, 3000, np.uint8).tobytes()
+    (folder / "damaged.mp4").write_bytes(data[:middle] + noise + data[middle + 3000 :])
+    (folder / "page.mp4").write_text("<html>404</html>")
+    (folder / "empty.mp4").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toy_rows(tmp_path_factory):
+    return toy.make_rows(str(tmp_path_factory.mktemp("toy")), 24, seed=0)
+
+
+@pytest.fixture(scope="session")
+def toy_processor(toy_rows):
+    return toy.make_processor(toy.corpus(toy.supervised_rows(toy_rows)))
+
+
+@pytest.fixture(scope="session")
+def toy_checkpoint(tmp_path_factory, toy_processor):
+    """An untrained tiny Qwen3-VL on disk."""
+    folder = str(tmp_path_factory.mktemp("checkpoint"))
+    toy.make_model(toy_processor).save_pretrained(folder)
+    toy_processor.save_pretrained(folder)
+    return folder
