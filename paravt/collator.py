@@ -101,8 +101,8 @@ class FrameBudgetCollator(TrainerCallback):
             name = clip.path.rsplit("/", 1)[-1]
             overviews.append([video_header(name, video.probe(clip.path).duration), *frame_parts(clip.frames)])
         first = next(i for i, m in enumerate(messages) if m["role"] == "user")
-        if not any("<video>" in m["content"] for m in messages):
-            messages[first]["content"] = "<video>" * len(overviews) + messages[first]["content"]
+        unmarked = len(overviews) - sum(m["content"].count("<video>") for m in messages)
+        messages[first]["content"] = "<video>" * unmarked + messages[first]["content"]
         for message in messages:
             pieces = message["content"].split("<video>")
             parts = []

@@ -1,9 +1,14 @@
 """Inside a decode worker: the index of a file, and its frames by time stamp. Imports only NumPy and PyAV."""
 
+import multiprocessing
 import os
 import stat
+import sys
+import threading
+import types
 from dataclasses import dataclass
 from fractions import Fraction
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 import av
 import numpy as np
@@ -176,14 +181,13 @@ def _pass(path, index, missing, out, size, skip, back):
     """Fills `out[missing[pts]]` on one way through the file, with a seek wherever that saves decoding."""
     container, stream = _open(path)
     queue, position = sorted(missing), None
-    reorder = int(32 * index.info.duration / index.info.num_frames / float(index.time_base)) + 1  # codecs delay less
     with container:
         context = stream.codec_context
         while queue:
             key = _key_before(index, queue[0], back)
             if key > (index.keys[0] if position is None else position):  # a file just opened stands at its start
                 container.seek(key, stream=stream)
-            position, broken = -(2**62), False
+            position, shown, broken = -(2**62), -(2**62), False
             for packet in container.demux(stream):
                 if packet.pts is not None:
                     position = max(position, packet.pts)
@@ -194,9 +198,10 @@ def _pass(path, index, missing, out, size, skip, back):
                 except av.error.FFmpegError:
                     frames, broken = [], True  # what follows refers to it, up to the next key frame
                 for frame in frames:
+                    shown = max(shown, frame.pts if frame.pts is not None else shown)
                     if frame.pts in missing and not broken and not frame.is_corrupt:
                         out[missing.pop(frame.pts)] = _rgb(frame, size, index.info.rotation)
-                while queue and (queue[0] not in missing or position > queue[0] + reorder):
+                while queue and (queue[0] not in missing or shown > queue[0]):  # found, or passed over: lost
                     queue.pop(0)
                 if not queue or _key_before(index, queue[0], back) > position:
                     break  # done, or a seek is shorter
@@ -233,3 +238,25 @@ def _decode_decord(path, index, wanted, size):
         return reader.get_batch(wanted).asnumpy()
     except (decord.DECORDError, RuntimeError, IndexError):
         return None
+
+
+class Worker(ForkServerProcess):
+    """A process that does not import the main script, which would load torch into every decoder."""
+
+    lock = threading.Lock()
+
+    def start(self):
+        with self.lock:
+            main, config = sys.modules["__main__"], multiprocessing.current_process()._config
+            daemon = config.pop("daemon", None)  # data-loader workers are daemons, which may have no children
+            sys.modules["__main__"] = types.ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+                if daemon is not None:
+                    config["daemon"] = daemon
+
+
+class Context(ForkServerContext):
+    Process = Worker

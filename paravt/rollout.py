@@ -176,13 +176,16 @@ class ParallelRollout:
             e.extend(sample, length)
             e.messages.append({"role": "assistant", "content": chat.prefix_text + text})
             entries = parse_tool_calls(chat.prefix_text + text, complete=sample.finished)
-            for number, entry in enumerate(entries):
-                e.slots.append(self._slot(e, entry, turn, number))
-            e.done = not entries or turn == self.max_turns or len(e.ids) >= limit
-            if not e.done and not (sample.finished and length == len(sample.ids)):
+            for entry in entries:
+                slot = self._slot(e, entry, turn)
+                slot.response = chat.plain(slot.response)
+                e.slots.append(slot)
+            if not entries or turn == self.max_turns or len(e.ids) >= limit:
+                self._end(e, e.slots[len(e.slots) - len(entries) :])
+            elif not (sample.finished and length == len(sample.ids)):
                 e.place([chat.tokenizer.eos_token_id])
 
-    def _slot(self, e: Episode, entry: ToolCall | ToolCallError, turn: int, number: int) -> Slot:
+    def _slot(self, e: Episode, entry: ToolCall | ToolCallError, turn: int) -> Slot:
         if isinstance(entry, ToolCallError):
             return Slot(turn, "malformed", f"Error: {entry.message}")
         planned = sum(s.turn == turn and s.status == "ok" for s in e.slots)
@@ -243,23 +246,27 @@ class ParallelRollout:
         blank = [
             s.response or f"Seconds {s.start:.1f} to {s.end:.1f}:{s.crop.note} [cut at 9999 tokens]" for s in slots
         ]
-        fixed = len(self._response_ids(chat, blank, 0)) + ANSWER_TOKENS
+        fixed = len(self._response_ids(chat, [*blank, LAST_TURN])) + ANSWER_TOKENS
         served = sum(s.status == "ok" for s in slots)
         return min(self.max_report_length, (limit - len(e.ids) - fixed) // max(1, served))
 
     def _gather(self, chat, e: Episode, slots: list[Slot], turn: int, limit: int) -> None:
         """Places the responses in call order, in one user turn."""
-        ids = self._response_ids(chat, [slot.response for slot in slots], self.max_turns - turn - 1)
-        if len(e.ids) + len(ids) + len(chat.prefix) >= limit:
-            e.done = True  # not even the errors fit: the episode ends on its calls
-            for slot in slots:
-                slot.status = "budget" if slot.status == "ok" else slot.status
+        if turn == self.max_turns - 1:
+            slots[-1].response += LAST_TURN
+        ids = self._response_ids(chat, [slot.response for slot in slots])
+        if len(e.ids) + len(ids) + len(chat.prefix) >= limit:  # not even the errors fit: the episode ends on its calls
+            self._end(e, slots)
             return
         e.place(ids)
         e.messages += [{"role": "tool", "name": "crop_video", "content": slot.response} for slot in slots]
 
-    def _response_ids(self, chat, responses: list[str], turns_left: int) -> list[int]:
-        responses = [chat.plain(r) for r in responses]
-        if turns_left == 0:
-            responses[-1] += LAST_TURN
+    @staticmethod
+    def _end(e: Episode, slots: list[Slot]) -> None:
+        e.done = True
+        for slot in slots:
+            slot.status = "budget" if slot.status == "ok" else slot.status
+
+    @staticmethod
+    def _response_ids(chat, responses: list[str]) -> list[int]:
         return chat.between([{"role": "tool", "name": "crop_video", "content": r} for r in responses])

@@ -6,17 +6,16 @@
 import atexit
 import math
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import sys
 import threading
-import types
 import urllib.parse
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 import numpy as np
 from pebble import ProcessExpired, ProcessPool
@@ -45,28 +44,6 @@ class Frames:
 # ------------------------------------------------------------------------------------------------------- the workers
 
 
-class _Worker(ForkServerProcess):
-    """A process that does not import the main script, which would load torch into every decoder."""
-
-    _lock = threading.Lock()
-
-    def start(self):
-        with self._lock:
-            main, config = sys.modules["__main__"], multiprocessing.current_process()._config
-            daemon = config.pop("daemon", None)  # data-loader workers are daemons, which may have no children
-            sys.modules["__main__"] = types.ModuleType("__main__")
-            try:
-                super().start()
-            finally:
-                sys.modules["__main__"] = main
-                if daemon is not None:
-                    config["daemon"] = daemon
-
-
-class _Context(ForkServerContext):
-    Process = _Worker
-
-
 _pool: ProcessPool | None = None
 _pool_lock = threading.Lock()
 
@@ -75,7 +52,7 @@ def _workers() -> ProcessPool:
     global _pool
     with _pool_lock:
         if _pool is None or not _pool.active:
-            _pool = ProcessPool(max_workers=max(1, min(8, _cores())), max_tasks=1000, context=_Context())
+            _pool = ProcessPool(max_workers=max(1, min(8, _cores())), max_tasks=1000, context=decode.Context())
         return _pool
 
 
@@ -87,7 +64,8 @@ def _forget_pool():
     """After a fork the parent's pool, locks and cached futures are not ours."""
     global _pool, _pool_lock
     _pool, _pool_lock = None, threading.Lock()
-    _Worker._lock = threading.Lock()
+    decode.Worker.lock = threading.Lock()
+    multiprocessing.forkserver._forkserver.__init__()  # the parent's server is not our child: start our own
 
 
 @atexit.register
@@ -376,4 +354,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    from paravt import video  # workers find their classes under this name
+
+    sys.exit(video.main(sys.argv[1:]))

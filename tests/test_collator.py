@@ -1,0 +1,159 @@
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+import torch
+
+from paravt import FrameBudgetCollator, SupervisedCollator, toy
+from paravt.collator import frame_budget
+
+
+BUDGETS = [4, 8, 16, 32, 64]
+
+
+def row(path, question="<video>What is it?", **columns):
+    return {"prompt": [{"role": "user", "content": question}], "videos": [{"video": str(path)}], **columns}
+
+
+def text_of(prepared):
+    return "".join(p.get("text") or "[image]" for m in prepared["prompt"] for p in m["content"])
+
+
+class TestFrameBudget:
+    def test_uniform_over_keys_and_new_in_each_epoch(self):
+        draws = Counter(frame_budget(0, 0, f"row {i}", BUDGETS) for i in range(5000))
+        assert set(draws) == set(BUDGETS) and all(abs(n - 1000) < 120 for n in draws.values())
+        assert len({frame_budget(0, epoch, "row", BUDGETS) for epoch in range(30)}) == 5
+        assert len({frame_budget(seed, 0, "row", BUDGETS) for seed in range(30)}) == 5
+
+    def test_fault_6_the_same_in_every_process(self):
+        code = "from paravt.collator import frame_budget; print([frame_budget(1, 2, str(i), [4, 8, 16]) for i in range(20)])"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert json.loads(run.stdout) == [frame_budget(1, 2, str(i), [4, 8, 16]) for i in range(20)]
+
+
+class TestFrameBudgetCollator:
+    def test_fault_1_the_drawn_budget_reaches_the_decoder(self, toy_processor, clips):
+        for budget in BUDGETS:
+            (out,) = FrameBudgetCollator(toy_processor, [budget])([row(clips / "cfr.mp4")])
+            assert out["frame_budget"] == budget == len(out["images"]) == text_of(out).count("[image]")
+
+    def test_a_group_shares_its_frames(self, toy_processor, clips):
+        rows = FrameBudgetCollator(toy_processor, BUDGETS)([row(clips / "cfr.mp4")] * 8)
+        assert len({r["frame_budget"] for r in rows}) == 1
+        assert all(r["images"][0] is rows[0]["images"][0] for r in rows)
+
+    def test_fault_3_another_question_on_a_video_is_another_prompt(self, toy_processor, clips):
+        rows = [row(clips / "cfr.mp4", f"<video>Question {i}?") for i in range(40)]
+        out = FrameBudgetCollator(toy_processor, BUDGETS)(rows)
+        assert (
+            all(f"Question {i}?" in text_of(r) for i, r in enumerate(out))
+            and len({r["frame_budget"] for r in out}) > 2
+        )
+
+    def test_markers_are_true_seconds_before_each_frame(self, toy_processor, clips):
+        (out,) = FrameBudgetCollator(toy_processor, [8])([row(clips / "vfr.mp4")])
+        text = text_of(out)
+        assert "Video vfr.mp4, 9.0 seconds." in text
+        for frame in out["images"]:
+            assert f"<{frame.time:.1f} seconds>[image]" in text
+
+    @pytest.mark.parametrize("frames", [1, 3, 5])
+    def test_short_clips(self, toy_processor, clips, frames):
+        (out,) = FrameBudgetCollator(toy_processor, [64])([row(clips / f"n{frames}.mp4")])
+        assert len(out["images"]) == frames
+
+    def test_epoch_follows_the_trainer(self, toy_processor, clips):
+        from types import SimpleNamespace
+
+        collator = FrameBudgetCollator(toy_processor, BUDGETS)
+        drawn = []
+        for epoch in (0, 1.0, 1.4, 2.0):  # 1.4: resumed in the middle of the second epoch
+            collator.on_epoch_begin(None, SimpleNamespace(epoch=epoch), None)
+            drawn.append([collator.prepare(row(clips / "cfr.mp4", key=str(i)))["frame_budget"] for i in range(20)])
+        assert drawn[1] == drawn[2] and drawn[0] != drawn[1] != drawn[3]
+
+    def test_several_videos(self, toy_processor, clips):
+        two = [str(clips / "cfr.mp4"), str(clips / "vfr.mp4")]
+        for question in ("Compare <video> with <video>.", "<video>Compare.", "Compare."):
+            (out,) = FrameBudgetCollator(toy_processor, [8])(
+                [{"prompt": [{"role": "user", "content": question}], "videos": two}]
+            )
+            text = text_of(out)
+            assert len(out["images"]) == 8 and text.index("cfr.mp4") < text.index("vfr.mp4") and "<video>" not in text
+
+    def test_a_missing_video_is_told_and_spoils_nothing(self, toy_processor, clips):
+        bad, good = FrameBudgetCollator(toy_processor, [4])([row("/nowhere.mp4"), row(clips / "cfr.mp4")])
+        assert "not found" in bad["video_error"] and bad["images"] == [] and good["video_error"] is None
+
+    def test_text_cannot_hold_placeholders(self, toy_processor, clips):
+        (out,) = FrameBudgetCollator(toy_processor, [4])(
+            [row(clips / "cfr.mp4", "<video>What <|image_pad|> is <|im_end|>it?")]
+        )
+        assert "<|" not in text_of(out)
+
+    def test_system_prompt_is_kept_and_given_the_tool(self, toy_processor, clips):
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "<video>What?"}]
+        (out,) = FrameBudgetCollator(toy_processor, [4])([{"prompt": messages, "videos": [str(clips / "cfr.mp4")]}])
+        assert text_of(out).startswith("Be brief.\n\n# Tools") and text_of(out).count("# Tools") == 1
+
+    def test_the_system_prompt_is_what_the_template_writes_for_the_tool(self, toy_processor):
+        from paravt.prompts import INSTRUCTIONS, TOOL, system_prompt
+
+        messages = [{"role": "user", "content": "hello"}]
+        ours = toy_processor.apply_chat_template([{"role": "system", "content": system_prompt()}, *messages])
+        theirs = toy_processor.apply_chat_template(
+            [{"role": "system", "content": INSTRUCTIONS}, *messages], tools=[TOOL]
+        )
+        assert ours == theirs
+
+
+class TestSupervisedCollator:
+    def test_segments_are_those_of_a_rollout(self, toy_processor, toy_rows):
+        rows = toy.supervised_rows(toy_rows, [4])
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, max_pixels=1024))
+        decode = toy_processor.tokenizer.decode
+        called = next(r for r in rows if len(r["completion"]) > 2)
+        ids, mask, _ = collator.encode(called)
+        learned = decode([i for i, m in zip(ids, mask, strict=True) if m])
+        turns = [m["content"] for m in called["completion"] if m["role"] == "assistant"]
+        assert learned == "".join(t.removeprefix("<think>\n") + "<|im_end|>" for t in turns)
+        assert "tool_response" in decode(ids) and "Seconds 0.0 to 16.0" not in learned
+        whole = [{"role": "user", "content": "a"}, *called["completion"]]
+        rendered = toy_processor.apply_chat_template(whole, tokenize=False)
+        assert decode(ids).endswith(rendered[rendered.index("<|im_start|>assistant") :].rstrip("\n"))
+
+    def test_batch(self, toy_processor, toy_rows):
+        rows = toy.supervised_rows(toy_rows, [4, 8])[:6]
+        batch = SupervisedCollator(FrameBudgetCollator(toy_processor, max_pixels=1024))(rows)
+        placeholders = (batch["input_ids"] == toy_processor.image_token_id).sum().item()
+        assert (
+            batch["image_grid_thw"].prod(-1).sum().item() // 4
+            == placeholders
+            == batch["mm_token_type_ids"].sum().item()
+        )
+        assert (batch["labels"] != -100).any(1).all() and (batch["labels"][batch["attention_mask"] == 0] == -100).all()
+
+    def test_an_empty_mask_is_refused(self, toy_processor, toy_rows):
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024))
+        with pytest.raises(ValueError, match="no assistant text"):
+            collator([{**toy_rows[0], "completion": []}])
+
+    def test_too_long_is_refused_with_the_need(self, toy_processor, toy_rows):
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024), max_length=100)
+        with pytest.raises(ValueError, match=r"needs \d+ tokens, more than max_length 100"):
+            collator([{**toy_rows[0], "completion": [{"role": "assistant", "content": "a"}]}])
+
+    def test_swapping_the_clip_changes_the_loss(self, toy_processor, toy_rows):
+        model = toy.make_model(toy_processor).eval()
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [32], max_pixels=1024))
+        said = [{"role": "assistant", "content": "red"}]
+        other = next(r for r in toy_rows if r["truth"]["colour"] != toy_rows[0]["truth"]["colour"])
+        with torch.no_grad():
+            losses = [
+                model(**collator([{**toy_rows[0], "videos": r["videos"], "completion": said}])).loss.item()
+                for r in (toy_rows[0], other)
+            ]
+        assert losses[0] != losses[1]

@@ -1,0 +1,254 @@
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ffmpeg, read_barcode
+from PIL import Image
+
+from paravt import decode, video
+from paravt.video import VideoError, clip, probe, read_frames, sample_times
+
+
+def barcodes(path, times, **kwargs):
+    return [read_barcode(image) for image in read_frames(str(path), times, **kwargs).images]
+
+
+class TestProbe:
+    @pytest.mark.parametrize(
+        "name, frames, duration",
+        [
+            ("cfr.mp4", 300, 10), ("vfr.mp4", 155, 9 + 1 / 30), ("editlist.mp4", 69, 2.3), ("start5.ts", 300, 10), ("start5.mkv", 300, 10),
+            ("start5.mp4", 300, 10), ("live.webm", 300, 10), ("bframes.mp4", 300, 10), ("n1.mp4", 1, 1 / 30),
+        ],
+    )  # fmt: skip
+    def test_reports_what_is_shown(self, clips, name, frames, duration):
+        info = probe(str(clips / name))
+        assert (info.num_frames, info.width, info.height) == (frames, 192, 96)
+        assert info.duration == pytest.approx(duration, abs=0.002)
+
+    def test_rotation_is_upright(self, clips):
+        info = probe(str(clips / "rotated.mp4"))
+        assert (info.width, info.height, info.rotation) == (96, 192, 90)
+
+    def test_cover_art_is_no_video(self, clips, tmp_path):
+        Image.new("RGB", (64, 64)).save(tmp_path / "cover.png")
+        ffmpeg(
+            "-i", clips / "audio.mp4", "-i", tmp_path / "cover.png", "-map", "0", "-map", "1", "-c:a", "copy", "-c:v", "png",
+            "-disposition:v:0", "attached_pic", tmp_path / "song.mp4",
+        )  # fmt: skip
+        with pytest.raises(VideoError, match="no video stream"):
+            probe(str(tmp_path / "song.mp4"))
+
+
+class TestReadFrames:
+    @pytest.mark.parametrize("backend", ["pyav", "decord"])
+    @pytest.mark.parametrize(
+        "name, times, expected",
+        [
+            ("cfr.mp4", [0, 1, 5.51, 9.99], [0, 30, 165, 299]),
+            ("longgop.mp4", [9.99, 0.5, 5.0], [299, 15, 150]),  # in the order asked for
+            ("bframes.mp4", [0.6, 1.87, 3.1, 4.37], [18, 56, 93, 131]),
+            ("vfr.mp4", [4.99, 5.5, 6.0, 8.99, 9.0], [149, 150, 151, 153, 154]),
+            ("editlist.mp4", [0.0, 1.0, 2.29], [231, 261, 299]),
+            ("start5.ts", [0.0, 1.99, 7.0], [0, 59, 210]),
+            ("start5.mkv", [0.0, 1.99], [0, 59]),
+            ("start5.mp4", [0.0, 1.99], [0, 59]),
+            ("vp9.webm", [0.0, 3.1, 9.9], [0, 93, 297]),
+            ("live.webm", [0.0, 3.1, 9.9], [0, 93, 297]),
+            ("cfr.mp4", [2.0, 2.0, 2.01], [60, 60, 60]),
+        ],
+    )
+    def test_the_frame_on_screen(self, clips, backend, name, times, expected):
+        assert barcodes(clips / name, times, backend=backend) == expected
+
+    def test_every_frame(self, clips):
+        times = [i / 30 + 0.01 for i in range(300)]
+        for name in ("cfr.mp4", "bframes.mp4"):
+            assert barcodes(clips / name, times) == list(range(300))
+
+    def test_returns_the_times_of_its_frames(self, clips):
+        frames = read_frames(str(clips / "vfr.mp4"), [5.5, 6.2])
+        assert frames.times == pytest.approx([5.0, 6.0])
+
+    def test_the_end(self, clips):
+        assert barcodes(clips / "cfr.mp4", [10.0, 10.03]) == [299, 299]
+        for bad in (10.5, -0.1, float("nan")):
+            with pytest.raises(VideoError, match="lasts 10.00 s"):
+                read_frames(str(clips / "cfr.mp4"), [bad])
+
+    def test_rotated_frames_equal_those_of_ffmpeg(self, clips, tmp_path):
+        ffmpeg("-i", clips / "rotated.mp4", "-vf", "select=eq(n\\,100)", "-vframes", "1", tmp_path / "truth.png")
+        (image,) = read_frames(str(clips / "rotated.mp4"), [100 / 30]).images
+        assert np.array_equal(np.asarray(image), np.asarray(Image.open(tmp_path / "truth.png").convert("RGB")))
+
+    def test_sizes_suit_the_model(self, clips):
+        (image,) = read_frames(str(clips / "cfr.mp4"), [1.0], max_pixels=8192).images
+        assert image.size == (128, 64) and read_barcode(image) == 30
+        assert read_frames(str(clips / "n3.mp4"), [0.0], max_pixels=10**6).images[0].size == (192, 96)
+        assert video.fit_size(8, 8, 50176) == (32, 32)
+        assert video.fit_size(1920, 1080, 50176) == (288, 160)
+        with pytest.raises(VideoError, match="2048 x 8"):
+            read_frames(str(clips / "thin.mp4"), [0.0], max_pixels=50176)
+
+    def test_backends_are_named(self, clips):
+        with pytest.raises(ValueError, match="'pyav', 'decord'"):
+            read_frames(str(clips / "cfr.mp4"), [0.0], backend="opencv")
+
+
+class TestBadFiles:
+    @pytest.mark.parametrize(
+        "name, cause",
+        [
+            ("empty.mp4", "0 bytes"), ("page.mp4", "a web page"), ("truncated.mp4", "incomplete or damaged MP4"), ("audio.mp4", "no video stream"),
+            ("raw.h264", "no time stamps"), ("missing.mp4", "not found"), ("", "not a regular file"),
+        ],
+    )  # fmt: skip
+    def test_causes(self, clips, name, cause):
+        with pytest.raises(VideoError, match=cause) as raised:
+            read_frames(str(clips / name), [0.0])
+        assert str(clips) in str(raised.value)
+
+    def test_damage_costs_only_the_frames_it_touches(self, clips):
+        assert barcodes(clips / "damaged.mp4", [0.5, 2.0]) == [15, 60]
+        with pytest.raises(VideoError, match="damaged: 1 of 2 frames"):
+            read_frames(str(clips / "damaged.mp4"), [0.5, 6.2])
+
+    def test_no_protocol_is_opened(self, clips, tmp_path):
+        for name in (
+            "http://127.0.0.1:9/x.mp4",
+            f"concat:{clips}/cfr.mp4|{clips}/cfr.mp4",
+            f"file:{clips}/cfr.mp4",
+            "pipe:0",
+        ):
+            with pytest.raises(VideoError, match="not found"):
+                probe(name)
+        os.mkfifo(tmp_path / "pipe.mp4")
+        with pytest.raises(VideoError, match="not a regular file"):
+            probe(str(tmp_path / "pipe.mp4"))
+
+    def test_paths(self, clips, tmp_path):
+        data = (clips / "n3.mp4").read_bytes()
+        for name in (
+            "dir with space/a b.mp4",
+            "100%20 off.mp4",
+            "q#1?.mp4",
+            "it's.mp4",
+            "\u65e5\u672c\u8a9e.mp4",
+            "concat:a|b.mp4",
+        ):
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+            assert probe(str(path)).num_frames == 3
+            assert probe(f"file://{path}").num_frames == 3
+        assert probe(f"file://{tmp_path}/dir%20with%20space/a%20b.mp4").num_frames == 3
+
+
+class TestWorkers:
+    # The first holds the interpreter lock, as a decoder in C may.
+    @pytest.mark.parametrize(
+        "work, cause", [("sum(range(10**12))", "longer than"), ("__import__('os').abort()", "crashed")]
+    )
+    def test_a_decoder_that_hangs_or_dies_is_an_error_and_the_next_decode_works(self, clips, monkeypatch, work, cause):
+        monkeypatch.setattr(video, "TIMEOUT", 1.0)
+        before = sum(video.failures.values())
+        start = time.time()
+        with pytest.raises(VideoError, match=cause):
+            video._result(video._schedule(eval, work), "x.mp4")
+        assert time.time() - start < 20 and sum(video.failures.values()) == before + 1
+        monkeypatch.undo()
+        assert barcodes(clips / "cfr.mp4", [3.0]) == [90]
+
+    def test_workers_load_neither_torch_nor_the_main_script(self):
+        loaded = video._result(video._schedule(eval, "list(__import__('sys').modules)"), "")
+        assert "paravt.decode" in loaded and not {"torch", "transformers", "__mp_main__", "PIL"} & set(loaded)
+
+    def test_many_crops_at_once(self, clips):
+        path = str(clips / "longgop.mp4")
+        made = [clip(path, [i + 0.02, i + 0.52]).prefetch() for i in range(9)]
+        assert [read_barcode(f) for c in made for f in c.frames] == [
+            b for i in range(9) for b in (30 * i, 30 * i + 15)
+        ]
+
+    def test_data_loader_workers(self, clips):
+        from torch.utils.data import DataLoader
+
+        path = str(clips / "cfr.mp4")
+        assert barcodes(path, [1.0]) == [30]  # the parent's pool exists before the fork
+        loader = DataLoader([1.0, 2.0, 3.0, 4.0], num_workers=2, collate_fn=lambda t: barcodes(path, t), timeout=60)
+        assert [b for batch in loader for b in batch] == [30, 60, 90, 120]
+
+
+class TestLazyFrames:
+    def test_decode_once_and_share(self, clips, monkeypatch):
+        count = 0
+        schedule = video._schedule
+
+        def counted(function, *args):
+            nonlocal count
+            count += function is decode.decode
+            return schedule(function, *args)
+
+        monkeypatch.setattr(video, "_schedule", counted)
+        frames = [f for _ in range(8) for f in clip(str(clips / "cfr.mp4"), [4.0, 5.0]).frames]
+        assert count == 0 and [round(f.time, 2) for f in frames[:2]] == [4, 5]
+        assert [read_barcode(f) for f in frames] == [120, 150] * 8 and count == 1
+
+    def test_copies_and_pickles_carry_no_pixels(self, clips):
+        import copy
+        import pickle
+
+        (frame,) = clip(str(clips / "cfr.mp4"), [6.0]).frames
+        frame.load()
+        assert copy.deepcopy(frame) is frame and len(pickle.dumps(frame)) < 1000
+        assert pickle.loads(pickle.dumps(frame)) is frame  # in the same process an equal request is shared
+
+    def test_a_request_is_its_window_and_size(self, clips):
+        path = str(clips / "cfr.mp4")
+        requests = [clip(path, [1.0]), clip(path, [2.0]), clip(path, [1.0], 8192), clip(path, [1.0, 2.0])]
+        assert len({id(c) for c in requests}) == 4 and clip(path, [1.0]) is requests[0]
+
+    def test_cache_is_bounded(self, clips, monkeypatch):
+        monkeypatch.setattr(video, "CACHE_BYTES", 3 * 192 * 96 * 3)
+        for i in range(20):
+            clip(str(clips / "cfr.mp4"), [i / 3]).load()
+        assert len(video._recent) <= 3
+
+
+class TestTimes:
+    def test_sample_times(self):
+        assert sample_times(10, 4) == [1.25, 3.75, 6.25, 8.75]
+        assert sample_times(600, 2, 60, 70) == [62.5, 67.5]
+        for arguments in (
+            (10, 0),
+            (10, -1),
+            (10, True),
+            (10, 2.5),
+            (10, 4, 5, 5),
+            (10, 4, 0, 11),
+            (10, 4, -1, 5),
+            (float("nan"), 1),
+        ):
+            with pytest.raises(ValueError):
+                sample_times(*arguments)
+
+    @pytest.mark.parametrize("frames", [1, 2, 3, 5, 31])
+    @pytest.mark.parametrize("k", [4, 8, 16, 32, 64])
+    def test_no_more_than_there_are(self, clips, frames, k):
+        times = video.choose_times(str(clips / f"n{frames}.mp4"), k)
+        assert len(times) == len(set(times)) == min(k, frames)
+
+    def test_spread_over_the_whole_video(self, clips):
+        times = video.choose_times(str(clips / "cfr.mp4"), 8)
+        assert times[-1] > 10 * 7 / 8 and times == sorted(times)
+
+
+def test_checking_files_from_the_command_line(clips):
+    command = [sys.executable, "-m", "paravt.video"]
+    run = subprocess.run([*command, str(clips)], capture_output=True, text=True)
+    assert run.returncode == 1 and "a web page" in run.stdout and "18 of 23 files are good" in run.stdout
+    run = subprocess.run([*command, str(clips / "cfr.mp4")], capture_output=True, text=True)
+    assert run.returncode == 0 and "1 of 1 files are good" in run.stdout
