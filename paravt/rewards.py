@@ -220,7 +220,7 @@ def score_answer(
     return token_f1(answer, str(truth)) if mode == "f1" else float(_tokens(answer) == _tokens(str(truth)))
 
 
-def _final_answer(text: str, fallback: bool) -> str | None:
+def final_answer(text: str, fallback: bool) -> str | None:
     text = text.rpartition("</tool_response>")[2]  # one text of several turns, as other loops give it
     answer = extract_answer(text)
     if answer is None and fallback and "answer>" not in text and ("<think>" not in text or "</think>" in text):
@@ -248,7 +248,7 @@ def accuracy_reward(completions, *, mode: str = "f1", fallback: bool = True, **c
         if truth is None or kind not in QUESTION_TYPES:
             scores.append(None)
             continue
-        answer = _final_answer(assistant_turns(completion, turns)[-1], fallback)
+        answer = final_answer(assistant_turns(completion, turns)[-1], fallback)
         scores.append(score_answer(answer, truth, kind, options, mode))
     return scores
 

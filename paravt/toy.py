@@ -60,7 +60,7 @@ def make_rows(folder: str, count: int, seed: int = 0, kinds: Sequence[str] = ("o
         if kind == "tvg":
             question, answer = (
                 "When is the flash? Answer with its start and end in seconds.",
-                f"{start} - {start + FLASH}",
+                f"from {start} to {start + FLASH}",
             )
         else:
             question, answer = "Which colour is the flash?", colour
@@ -90,7 +90,7 @@ def make_rows(folder: str, count: int, seed: int = 0, kinds: Sequence[str] = ("o
 def report(truth: dict, start: float, end: float) -> str:
     """What a good sub-agent says of a window."""
     seen = start <= truth["start"] < end
-    return f"{truth['colour']} from {truth['start']} to {truth['start'] + FLASH}" if seen else "no flash"
+    return f"I see {truth['colour']} from {truth['start']} to {truth['start'] + FLASH}" if seen else "I see no flash"
 
 
 def supervised_rows(
@@ -117,7 +117,7 @@ def supervised_rows(
         times = video.choose_times(row["videos"][0], budget)
         seen = any(truth["start"] <= t < truth["start"] + FLASH for t in times)
         shown = f"{truth['colour']} from {truth['start']} to {truth['start'] + FLASH}"
-        final = f"<think>\nIt is {shown}\n</think>\n<answer>{row['said']}</answer>"
+        final = f"<think>\nI see {shown}\n</think>\n<answer>{row['said']}</answer>"
         if seen:
             turns = [("assistant", final)]
         elif draw.random() < skips:
@@ -125,7 +125,7 @@ def supervised_rows(
             guess = next(
                 r for r in rows if r["question_type"] == row["question_type"] and r["key"] >= guess["key"] or r is row
             )
-            turns = [("assistant", f"<think>\nno flash\n</think>\n<answer>{guess['said']}</answer>")]
+            turns = [("assistant", f"<think>\nI see no flash\n</think>\n<answer>{guess['said']}</answer>")]
         else:
             windows = [(s, s + WINDOW) for s in range(0, DURATION, WINDOW)]
             calls = "\n".join(
@@ -134,7 +134,7 @@ def supervised_rows(
                 )
                 for s, e in windows
             )
-            turns = [("assistant", f"<think>\nno flash\n</think>\n{calls}")]
+            turns = [("assistant", f"<think>\nI see no flash\n</think>\n{calls}")]
             turns += [("tool", f"Seconds {s:.1f} to {e:.1f}: {report(truth, s, e)}") for s, e in windows]
             turns.append(("assistant", final))
         if draw.random() < faults:
@@ -151,12 +151,31 @@ def supervised_rows(
     return out
 
 
+def curriculum(rows: list[dict], batch_size: int) -> list[dict]:
+    """Rows in an order that a tiny model learns fast: reports alone, then four batches of turns to one of reports."""
+    turns, reports = ([r for r in rows if ("window" in r) == is_report] for is_report in (False, True))
+    turns, reports = (
+        [kind[i : i + batch_size] for i in range(0, len(kind) - batch_size + 1, batch_size)]
+        for kind in (turns, reports)
+    )
+    ordered, reports = reports[:60], reports[60:]
+    for number, batch in enumerate(turns):
+        ordered += [batch] + ([reports.pop()] if number % 4 == 3 and reports else [])
+    return [row for batch in ordered for row in batch]
+
+
 def subagent_row(row: dict, start: float, end: float) -> dict:
     """A sub-agent's conversation over one window of a row's video."""
     call = ToolCall("crop_video", {"start_time": start, "end_time": end})
     crop = CropVideo(row["videos"], max_pixels=FRAME_PIXELS).window(call)
     completion = [{"role": "assistant", "content": report(row["truth"], start, end)}]
-    return {**row, "window": (crop.start, crop.end), "window_times": crop.times, "completion": completion}
+    return {
+        **row,
+        "window": (crop.start, crop.end),
+        "window_times": crop.times,
+        "completion": completion,
+        "length": 190,
+    }
 
 
 def _with_last_turn_notice(messages: list[dict]) -> list[dict]:
@@ -225,12 +244,12 @@ def make_model(processor, seed: int = 0):
             "rope_parameters": {
                 "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 4, 4], "mrope_interleaved": True,
             },
-            "tie_word_embeddings": True,
+            "tie_word_embeddings": True, "initializer_range": 0.04,
         },
         vision_config={
             "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
             "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "deepstack_visual_indexes": [0],
-            "num_position_embeddings": 16,
+            "num_position_embeddings": 16, "initializer_range": 0.04,
         },
         image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
         vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),

@@ -72,6 +72,7 @@ def _forget_pool():
 def _stop_pool():
     if _pool is not None:
         _pool.stop()
+        _pool.join(timeout=5)
 
 
 if hasattr(os, "register_at_fork"):

@@ -21,12 +21,12 @@ import os
 import sys
 from dataclasses import dataclass, field
 
+import sft
 from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoProcessor, set_seed
-from trl import ModelConfig, SFTConfig, TrlParser, get_kbit_device_map, get_peft_config, get_quantization_config
+from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config, get_quantization_config
 
-import sft
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
 from paravt.engine import TransformersEngine
@@ -42,7 +42,7 @@ class Arguments:
     video_root: str | None = field(default=None, metadata={"help": "Folder of relative video paths."})
     eval_rows: int = field(default=48, metadata={"help": "Rows held out and played before and after; 0 is none."})
     eval_budgets: list[int] | None = field(default=None, metadata={"help": "Frame budgets of the evaluation."})
-    toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
+    toy_videos: int = field(default=480, metadata={"help": "Number of toy videos."})
 
 
 def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list[dict], list[dict]]:
@@ -76,7 +76,6 @@ def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConf
     quantization = get_quantization_config(model_config)
     training.model_init_kwargs = {
         "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
-        **({"device_map": get_kbit_device_map()} if quantization else {}),
     }  # fmt: skip
 
     def strict_accuracy(completions, **columns):

@@ -17,14 +17,12 @@ import os
 import sys
 from dataclasses import dataclass, field
 
-import torch
 from transformers import AutoProcessor
 from trl import (
     ModelConfig,
     SFTConfig,
     SFTTrainer,
     TrlParser,
-    get_kbit_device_map,
     get_peft_config,
     get_quantization_config,
 )
@@ -44,25 +42,26 @@ class Arguments:
     max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
     max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
     toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
-    toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
+    toy_videos: int = field(default=480, metadata={"help": "Number of toy videos."})
     toy_faults: float = field(default=0.3, metadata={"help": "Share of toy conversations with a closing tag missing."})
+    toy_copies: int = field(default=12, metadata={"help": "Conversations of each toy video, each with its own draws."})
     toy_skips: float = field(
         default=0.5, metadata={"help": "Share of toy conversations that guess instead of calling."}
     )
 
 
-def toy_world(arguments: Arguments, seed: int):
+def toy_world(arguments: Arguments, seed: int, batch_size: int):
     """The toy rows, a processor trained on their text, and a model of random weights."""
     from datasets import Dataset
 
     questions = toy.make_rows(arguments.toy_folder, arguments.toy_videos, seed=0)
     rows = []
-    for copy in range(3):
+    for copy in range(arguments.toy_copies):
         rows += toy.supervised_rows(
             questions, arguments.frame_budgets, faults=arguments.toy_faults, skips=arguments.toy_skips, seed=copy
         )
     processor = toy.make_processor(toy.corpus(rows))
-    return Dataset.from_list(rows), processor, toy.make_model(processor, seed)
+    return Dataset.from_list(toy.curriculum(rows, batch_size)), processor, toy.make_model(processor, seed)
 
 
 def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -> str:
@@ -70,7 +69,7 @@ def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -
     quantization = None
     if arguments.dataset_name is None:
         with training.main_process_first(desc="toy world"):
-            rows, processor, model = toy_world(arguments, training.seed)
+            rows, processor, model = toy_world(arguments, training.seed, training.train_batch_size)
     else:
         rows = data.load_rows(
             arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
@@ -81,7 +80,6 @@ def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -
         quantization = get_quantization_config(model_config)
         training.model_init_kwargs = {
             "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
-            **({"device_map": get_kbit_device_map()} if quantization else {}),
         }  # fmt: skip
         model = name
     collator = FrameBudgetCollator(processor, arguments.frame_budgets, training.seed, arguments.max_pixels)
@@ -103,5 +101,4 @@ if __name__ == "__main__":
     flags = sys.argv[1:]
     if not any(flag.startswith(("--dataset_name", "--config")) for flag in flags):
         flags += ["--config", os.path.join(os.path.dirname(__file__), "toy_sft.yaml")]
-    torch.set_num_threads(max(1, torch.get_num_threads()))
     main(*parser.parse_args_and_config(flags))

@@ -1,0 +1,91 @@
+import asyncio
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from paravt.judge import JudgeReward
+from paravt.rewards import accuracy_reward
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Says 1 if the answer is the reference; misbehaves on demand."""
+
+    failures, running, most = {}, 0, 0
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][0]["content"]
+        reference, answer = (text.split(key)[1].split("\n")[0] for key in ("Reference answer: ", "Answer to judge: "))
+        cls = type(self)
+        cls.running += 1
+        cls.most = max(cls.most, cls.running)
+        time.sleep(0.05)
+        cls.running -= 1
+        if answer == "slow":
+            time.sleep(3)
+        if answer == "broken" or (answer == "flaky" and cls.failures.pop("flaky", 0)):
+            self.send_response(500)
+            self.end_headers()
+            return
+        said = {"rambling": "I think it is quite good", "five": "5", "empty": ""}.get(
+            answer, str(float(answer == reference))
+        )
+        reply = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}]})  # fmt: skip
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(reply.encode())
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "test")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield JudgeReward("m", f"http://127.0.0.1:{server.server_port}/v1", concurrency=4, retries=1, timeout=1.0)
+    server.shutdown()
+
+
+def ask(judge, answers, truth="red", kind="oe", **columns):
+    completions = [f"<think>a</think><answer>{a}</answer>" for a in answers]
+    count = len(answers)
+    return asyncio.run(judge(completions, answer=[truth] * count, question_type=[kind] * count, **columns))
+
+
+def test_scores(judge):
+    assert ask(judge, ["red", "blue"]) == [1.0, 0.0]
+    assert ask(judge, ["red"], kind="mcq") == [None]
+    assert asyncio.run(judge(["no answer"], answer=["red"], question_type=["oe"])) == [0.0]
+
+
+def test_on_failure_the_sample_is_unscored_and_counted(judge):
+    logged = {}
+    answers = ["red", "slow", "broken", "rambling", "five", "empty", "blue"]
+    assert ask(judge, answers, log_metric=logged.__setitem__) == [1.0, None, None, None, None, None, 0.0]
+    assert logged == {"judge/failure_rate": pytest.approx(5 / 7)}
+
+
+def test_a_passing_failure_is_retried(judge):
+    Judge.failures = {"flaky": 1}
+    assert ask(judge, ["flaky"], truth="flaky") == [1.0]
+
+
+def test_concurrency_is_bounded(judge):
+    Judge.most = 0
+    assert ask(judge, ["red"] * 12) == [1.0] * 12 and 1 < Judge.most <= 4
+
+
+def test_an_endpoint_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "test")
+    assert ask(JudgeReward("m", "http://127.0.0.1:9/v1", retries=0), ["red"]) == [None]
+
+
+def test_accuracy_leaves_open_ended_rows_to_the_judge():
+    completions = ["<answer>B</answer>", "<answer>red</answer>"]
+    assert accuracy_reward(completions, mode="judge", answer=["B", "red"], question_type=["mcq", "oe"]) == [1.0, None]
