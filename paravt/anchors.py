@@ -83,7 +83,7 @@ def read_turns(token_ids: Sequence[int], mask: Sequence[int], tokenizer) -> list
 
 def read_turn(text: str, last: bool = True) -> Reading:
     """Reads one turn. An answer counts in the last turn only."""
-    calls = [entry for entry in parse_tool_calls(text)]
+    calls = parse_tool_calls(text)
     good = [
         c for c in calls if isinstance(c, ToolCall) and re.fullmatch(r"(?s)<tool_call>.*</tool_call>", _at(text, c))
     ]
@@ -173,8 +173,8 @@ def structural_credit(
         penalty (`float`): Subtracted at the break token of a turn that leaves the grammar.
 
     Returns:
-        `list[float]`: (T,) the credit of a tag on every sampled token that overlaps it by a character, where its element
-        is well-formed; `-penalty` on the token at which the turn leaves the grammar; 0 elsewhere.
+        `list[float]`: (T,) the credit of a tag on every sampled token that overlaps it by a character, where its
+        element is well-formed; `-penalty` on the token at which the turn leaves the grammar; 0 elsewhere.
     """
     weights = dict(tags) if isinstance(tags, Mapping) else dict.fromkeys(tags, 1.0)
     credit = [0.0] * len(token_ids)

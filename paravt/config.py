@@ -14,42 +14,8 @@ class ParaGRPOConfig(GRPOConfig):
     r"""
     Configuration class for the [`ParaGRPOTrainer`].
 
-    It inherits every parameter from [`~trl.GRPOConfig`] and adds the following.
-
-    Parameters:
-        anchor_weight (`float`, *optional*, defaults to `0.5`):
-            Weight of the anchor, the per-token credit that is added to the advantage. `0` turns anchoring off.
-        anchor_tags (`dict[str, float]`, *optional*, defaults to `{"</think>": 0.4, "</tool_call>": 0.3, "</answer>": 0.3}`):
-            Credit of the tokens of each tag of a well-formed element.
-        anchor_penalty (`float`, *optional*, defaults to `0.3`):
-            Penalty of the token at which a turn leaves the grammar.
-        think_prefix (`bool`, *optional*, defaults to `True`):
-            Whether `<think>` is placed at the start of every assistant turn.
-        frame_budgets (`list[int]`, *optional*, defaults to `[4, 8, 16, 32, 64]`):
-            Numbers of overview frames of which one is drawn for each prompt and epoch. A single value turns gating
-            off.
-        max_pixels (`int`, *optional*, defaults to `50176`):
-            Largest area of a frame, in pixels.
-        format_weight (`float`, *optional*, defaults to `1.0`):
-            Weight of the graded format reward.
-        dispatch (`str`, *optional*, defaults to `"parallel"`):
-            `"parallel"`: up to `max_calls_per_turn` calls in a turn; `"sequential"`: one; `"none"`: no tool.
-        max_turns (`int`, *optional*, defaults to `3`):
-            Turns in which tools may be called. One more turn, without tools, follows.
-        max_calls_per_turn (`int`, *optional*, defaults to `5`):
-            Calls served in a turn.
-        max_calls (`int`, *optional*, defaults to `15`):
-            Calls served in an episode.
-        max_turn_length (`int`, *optional*, defaults to `2048`):
-            Most new tokens of a turn of the main agent.
-        max_report_length (`int`, *optional*, defaults to `512`):
-            Most new tokens of a sub-agent.
-        crop_fps (`float`, *optional*, defaults to `1.0`):
-            Frames per second of a crop.
-        crop_frames (`int`, *optional*, defaults to `16`):
-            Most frames of a crop.
-        max_bad_rows (`float`, *optional*, defaults to `0.05`):
-            Share of rows with a missing or unreadable video up to which the run goes on.
+    It inherits every parameter from [`~trl.GRPOConfig`] and adds the knobs below; the help text of each says what it
+    does.
     """
 
     _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + ["anchor_tags"]

@@ -14,7 +14,7 @@ from .rollout import ParallelRollout
 def play(
     rollout: ParallelRollout, engine, collator: FrameBudgetCollator, rows: Sequence[dict], max_completion_length: int
 ) -> list[dict]:
-    """One episode per row; returns the rows with `turns`, `tool_calls`, `parseable`, `accuracy` and their statistics."""
+    """One episode per row; returns the rows with `turns`, `tool_calls`, `parseable` and their statistics."""
     prepared = [row for row in collator(list(rows)) if not row["video_error"]]
     prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in prepared]
     episodes = rollout.run(prompts, engine, max_completion_length)

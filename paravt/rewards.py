@@ -1,7 +1,7 @@
 """Reward functions with TRL's signature, `(completions, **columns) -> list[float | None]`, and the metrics under them.
 
-`None` means unscored: TRL leaves the sample out. They read the columns `answer`, `question_type` (`mcq`, `tvg`, `oe`) and
-`options` of the rows, and `turns` and `tool_calls` of [`ParallelRollout`] where it made the rollouts.
+`None` means unscored: TRL leaves the sample out. They read the columns `answer`, `question_type` (`mcq`, `tvg`, `oe`)
+and `options` of the rows, and `turns` and `tool_calls` of [`ParallelRollout`] where it made the rollouts.
 """
 
 import math
@@ -267,8 +267,8 @@ def format_reward(completions, **columns) -> list[float]:
 
 def tool_reward(completions, *, right: float = 0.5, **columns) -> list[float]:
     """
-    0 without a call, 0.1 for one that parses, 0.3 for one that executed, and 0.5 more if then the answer scores at least
-    `right`. Executed is what `tool_calls` of the rollout says, never what a text says.
+    0 without a call, 0.1 for one that parses, 0.3 for one that executed, and 0.5 more if then the answer scores at
+    least `right`. Executed is what `tool_calls` of the rollout says, never what a text says.
     """
     accuracy = accuracy_reward(completions, fallback=False, **columns)
     count, scores = len(completions), []

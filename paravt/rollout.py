@@ -8,7 +8,7 @@ from .calls import ToolCall, ToolCallError, parse_tool_calls
 from .chat import Chat
 from .engine import Sample, TransformersEngine
 from .prompts import LAST_TURN, subagent_messages
-from .tools import Crop, CropVideo, ToolError
+from .tools import Crop, ToolError, resolve
 from .video import VideoError
 
 
@@ -39,7 +39,7 @@ class Episode:
     prompt_ids: list[int]
     images: list
     question: str
-    tool: CropVideo
+    videos: list[str]
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -110,7 +110,7 @@ class ParallelRollout:
         self.max_turns = 0 if dispatch == "none" else max_turns
         self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
         self.max_report_length, self.max_pixels = max_report_length, max_pixels
-        self.crop = {"fps": crop_fps, "max_frames": crop_frames, "max_pixels": max_pixels}
+        self.crop_fps, self.crop_frames = crop_fps, crop_frames
 
     @classmethod
     def from_config(cls, config) -> "ParallelRollout":
@@ -157,7 +157,7 @@ class ParallelRollout:
         if asked is None:
             raise ValueError("a prompt names no question and videos; make prompts with `FrameBudgetCollator`")
         ids, images = chat.prompt(prompt)
-        return Episode(ids, images, asked["question"], CropVideo(asked["videos"], **self.crop))
+        return Episode(ids, images, asked["question"], asked["videos"])
 
     def _speak(self, chat, engine, live, turn, limit) -> None:
         """One turn of the main agents; it ends with slots for their calls, or is their last."""
@@ -192,7 +192,7 @@ class ParallelRollout:
         if turn == self.max_turns or planned >= self.max_calls_per_turn or e.served >= self.max_calls:
             return Slot(turn, "limit", "Error: limit reached, this call was not served.")
         try:
-            crop = e.tool.window(entry)
+            crop = resolve(entry, e.videos, self.crop_fps, self.crop_frames)
         except ToolError as error:
             return Slot(turn, "refused", f"Error: {error}")
         except VideoError as error:

@@ -17,6 +17,7 @@ __all__ = [
     "parse_seconds",
     "parse_tool_calls",
     "render_tool_call",
+    "resolve",
 ]
 
 
@@ -35,14 +36,46 @@ class Crop:
     note: str = ""
 
 
+def resolve(call: ToolCall, videos: list[str], fps: float = 1.0, max_frames: int = 16) -> Crop:
+    """
+    The window that a call gets of one of `videos`, the row's own: clamped to the video, its frames chosen.
+
+    Raises:
+        [`ToolError`]: for an unknown video, and a window that is empty, reversed or outside; it states the duration.
+        [`~video.VideoError`]: for a file gone bad.
+    """
+    path = _choose(call.arguments.get("video_path"), videos)
+    duration = video.probe(path).duration
+    start, end = call.arguments["start_time"], call.arguments["end_time"]
+    lasts = f"The video lasts {duration:.1f} seconds."
+    if end <= start:
+        raise ToolError(f"end_time {end:g} is not after start_time {start:g}. {lasts}")
+    if start >= duration or end <= 0:
+        raise ToolError(f"Seconds {start:g} to {end:g} are outside the video. {lasts}")
+    shown = max(0.0, start), min(duration, end)
+    count = max(1, min(max_frames, math.floor((shown[1] - shown[0]) * fps + 0.5)))
+    times = video.choose_times(path, count, *shown)
+    return Crop(path, *shown, tuple(times), "" if shown == (start, end) else f" {lasts}")
+
+
+def _choose(name: str | None, videos: list[str]) -> str:
+    names = [os.path.basename(path) for path in videos]
+    if name is None and len(videos) == 1:
+        return videos[0]
+    if name in videos:
+        return name
+    if names.count(name) == 1:
+        return videos[names.index(name)]
+    asked = "The call names no video" if name is None else f"There is no video {name[:80]!r}"
+    legal = videos if len(set(names)) < len(names) else names
+    raise ToolError(f"{asked}; the videos are {', '.join(map(repr, legal))}.")
+
+
 class CropVideo:
     """
-    The tool over the videos of one row. [`ParallelRollout`] uses it, and so can TRL's own tool loop, as it is:
-    `GRPOTrainer(..., environment_factory=CropVideo)` on rows with a `videos` column.
+    The tool for TRL's own loop: `GRPOTrainer(..., environment_factory=CropVideo)` on rows with a `videos` column.
 
     Args:
-        videos (`list`, *optional*):
-            The row's videos, paths or `{"video": path}`. No other file can be opened.
         fps (`float`, *optional*, defaults to `1.0`):
             Frames per second of a crop.
         max_frames (`int`, *optional*, defaults to `16`):
@@ -51,11 +84,11 @@ class CropVideo:
             Largest area of a frame, in pixels.
     """
 
-    def __init__(self, videos: list | None = None, fps: float = 1.0, max_frames: int = 16, max_pixels: int = 50176):
-        self._fps, self._max_frames, self._max_pixels = fps, max_frames, max_pixels
-        self.reset(videos)
+    def __init__(self, fps: float = 1.0, max_frames: int = 16, max_pixels: int = 50176):
+        self._fps, self._max_frames, self._max_pixels, self._videos = fps, max_frames, max_pixels, []
 
     def reset(self, videos: list | None = None, **row) -> None:
+        """Takes the videos of a row, paths or `{"video": path}`. No other file can be opened."""
         videos = [] if videos is None else videos
         self._videos = [str(v["video"] if isinstance(v, dict) else v) for v in videos]
 
@@ -74,36 +107,9 @@ class CropVideo:
         call = build_call([("video_path", video_path), ("start_time", start_time), ("end_time", end_time)])
         if isinstance(call, ToolCallError):
             raise ToolError(call.message)
-        crop = self.window(call)
+        crop = resolve(call, self._videos, self._fps, self._max_frames)
         frames = video.read_frames(crop.path, crop.times, max_pixels=self._max_pixels)
         parts = [{"type": "text", "text": f"Seconds {crop.start:.1f} to {crop.end:.1f}.{crop.note}"}]
         for time, image in zip(frames.times, frames.images, strict=True):
             parts += [{"type": "text", "text": f"<{time:.1f} seconds>"}, {"type": "image", "image": image}]
         return parts
-
-    def window(self, call: ToolCall) -> Crop:
-        """The window that a call gets. Raises [`ToolError`], or [`~video.VideoError`] for a file gone bad."""
-        path = self._choose(call.arguments.get("video_path"))
-        duration = video.probe(path).duration
-        start, end = call.arguments["start_time"], call.arguments["end_time"]
-        lasts = f"The video lasts {duration:.1f} seconds."
-        if end <= start:
-            raise ToolError(f"end_time {end:g} is not after start_time {start:g}. {lasts}")
-        if start >= duration or end <= 0:
-            raise ToolError(f"Seconds {start:g} to {end:g} are outside the video. {lasts}")
-        shown = max(0.0, start), min(duration, end)
-        count = max(1, min(self._max_frames, math.floor((shown[1] - shown[0]) * self._fps + 0.5)))
-        times = video.choose_times(path, count, *shown)
-        return Crop(path, *shown, tuple(times), "" if shown == (start, end) else f" {lasts}")
-
-    def _choose(self, name: str | None) -> str:
-        names = [os.path.basename(path) for path in self._videos]
-        if name is None and len(self._videos) == 1:
-            return self._videos[0]
-        if name in self._videos:
-            return name
-        if names.count(name) == 1:
-            return self._videos[names.index(name)]
-        asked = "The call names no video" if name is None else f"There is no video {name[:80]!r}"
-        legal = self._videos if len(set(names)) < len(names) else names
-        raise ToolError(f"{asked}; the videos are {', '.join(map(repr, legal))}.")

@@ -7,6 +7,7 @@ mocks.
 
 import os
 import random
+import zlib
 from collections.abc import Sequence
 from fractions import Fraction
 from importlib.resources import files
@@ -17,7 +18,7 @@ import numpy as np
 from . import prompts, video
 from .calls import ToolCall, render_tool_call
 from .chat import prepare_processor
-from .tools import CropVideo
+from .tools import resolve
 
 
 COLOURS = {
@@ -31,14 +32,15 @@ FRAME_PIXELS = SIZE * SIZE
 def write_video(path: str, colour: str, start: float) -> None:
     """Writes a grey H.264 video with a flash of `colour` from `start`, in seconds."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    noise = np.random.default_rng(zlib.crc32(f"{colour} {start}".encode()))
     with av.open(path + ".part", "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=FPS, options={"preset": "ultrafast", "crf": "18"})
+        stream = container.add_stream("libx264", rate=FPS, options={"preset": "veryfast", "crf": "18"})
         stream.width = stream.height = SIZE
         stream.pix_fmt, stream.codec_context.thread_count = "yuv420p", 1
         stream.codec_context.time_base = Fraction(1, FPS)
         for i in range(DURATION * FPS):
             shown = COLOURS[colour] if start <= i / FPS < start + FLASH else (128, 128, 128)
-            picture = np.full((SIZE, SIZE, 3), shown, np.uint8)
+            picture = np.clip(np.array(shown) + noise.integers(-6, 7, (SIZE, SIZE, 1)), 0, 255).astype(np.uint8)
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
             frame.pts = i
             container.mux(stream.encode(frame))
@@ -90,7 +92,7 @@ def make_rows(folder: str, count: int, seed: int = 0, kinds: Sequence[str] = ("o
 def report(truth: dict, start: float, end: float) -> str:
     """What a good sub-agent says of a window."""
     seen = start <= truth["start"] < end
-    return f"I see {truth['colour']} from {truth['start']} to {truth['start'] + FLASH}" if seen else "I see no flash"
+    return f"It is {truth['colour']} from {truth['start']} to {truth['start'] + FLASH}" if seen else "no flash"
 
 
 def supervised_rows(
@@ -117,7 +119,7 @@ def supervised_rows(
         times = video.choose_times(row["videos"][0], budget)
         seen = any(truth["start"] <= t < truth["start"] + FLASH for t in times)
         shown = f"{truth['colour']} from {truth['start']} to {truth['start'] + FLASH}"
-        final = f"<think>\nI see {shown}\n</think>\n<answer>{row['said']}</answer>"
+        final = f"<think>\nIt is {shown}\n</think>\n<answer>{row['said']}</answer>"
         if seen:
             turns = [("assistant", final)]
         elif draw.random() < skips:
@@ -125,7 +127,7 @@ def supervised_rows(
             guess = next(
                 r for r in rows if r["question_type"] == row["question_type"] and r["key"] >= guess["key"] or r is row
             )
-            turns = [("assistant", f"<think>\nI see no flash\n</think>\n<answer>{guess['said']}</answer>")]
+            turns = [("assistant", f"<think>\nno flash\n</think>\n<answer>{guess['said']}</answer>")]
         else:
             windows = [(s, s + WINDOW) for s in range(0, DURATION, WINDOW)]
             calls = "\n".join(
@@ -134,7 +136,7 @@ def supervised_rows(
                 )
                 for s, e in windows
             )
-            turns = [("assistant", f"<think>\nI see no flash\n</think>\n{calls}")]
+            turns = [("assistant", f"<think>\nno flash\n</think>\n{calls}")]
             turns += [("tool", f"Seconds {s:.1f} to {e:.1f}: {report(truth, s, e)}") for s, e in windows]
             turns.append(("assistant", final))
         if draw.random() < faults:
@@ -152,22 +154,22 @@ def supervised_rows(
 
 
 def curriculum(rows: list[dict], batch_size: int) -> list[dict]:
-    """Rows in an order that a tiny model learns fast: reports alone, then four batches of turns to one of reports."""
+    """Rows in an order that a tiny model learns fast: reports alone, then two batches of turns to one of reports."""
     turns, reports = ([r for r in rows if ("window" in r) == is_report] for is_report in (False, True))
     turns, reports = (
         [kind[i : i + batch_size] for i in range(0, len(kind) - batch_size + 1, batch_size)]
         for kind in (turns, reports)
     )
-    ordered, reports = reports[:60], reports[60:]
+    ordered, reports = reports[:100], reports[100:]
     for number, batch in enumerate(turns):
-        ordered += [batch] + ([reports.pop()] if number % 4 == 3 and reports else [])
+        ordered += [batch] + ([reports.pop()] if number % 2 and reports else [])
     return [row for batch in ordered for row in batch]
 
 
 def subagent_row(row: dict, start: float, end: float) -> dict:
     """A sub-agent's conversation over one window of a row's video."""
     call = ToolCall("crop_video", {"start_time": start, "end_time": end})
-    crop = CropVideo(row["videos"], max_pixels=FRAME_PIXELS).window(call)
+    crop = resolve(call, row["videos"])
     completion = [{"role": "assistant", "content": report(row["truth"], start, end)}]
     return {
         **row,
@@ -239,17 +241,18 @@ def make_model(processor, seed: int = 0):
     token = processor.tokenizer.convert_tokens_to_ids
     config = Qwen3VLConfig(
         text_config={
-            "vocab_size": len(processor.tokenizer), "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 8192,
+            "vocab_size": len(processor.tokenizer), "hidden_size": 64, "intermediate_size": 192,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+            "max_position_embeddings": 8192,
             "rope_parameters": {
                 "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 4, 4], "mrope_interleaved": True,
             },
-            "tie_word_embeddings": True, "initializer_range": 0.04,
+            "tie_word_embeddings": True,
         },
         vision_config={
             "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
             "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "deepstack_visual_indexes": [0],
-            "num_position_embeddings": 16, "initializer_range": 0.04,
+            "num_position_embeddings": 16,
         },
         image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
         vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),

@@ -18,8 +18,8 @@ class ParaGRPOTrainer(GRPOTrainer):
     """
     Trainer for PARA-GRPO, from [ParaVT](https://huggingface.co/papers/2605.20342).
 
-    What differs from [`~trl.GRPOTrainer`]: a credit per token is added to the advantage, so that closing tags are kept
-    (selective anchoring); and, unless it is given `rollout_func`, `tools` or `environment_factory`, rows become prompts
+    What differs from [`~trl.GRPOTrainer`]: a credit per token is added to the advantage, so that closing tags are
+    kept (selective anchoring); and, unless given `rollout_func`, `tools` or `environment_factory`, rows become prompts
     with a drawn number of frames (frame-budget gating) and [`ParallelRollout`] plays them. With
     `anchor_weight=0, think_prefix=False` and one frame budget a step is that of [`~trl.GRPOTrainer`].
 

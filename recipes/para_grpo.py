@@ -42,7 +42,7 @@ class Arguments:
     video_root: str | None = field(default=None, metadata={"help": "Folder of relative video paths."})
     eval_rows: int = field(default=48, metadata={"help": "Rows held out and played before and after; 0 is none."})
     eval_budgets: list[int] | None = field(default=None, metadata={"help": "Frame budgets of the evaluation."})
-    toy_videos: int = field(default=480, metadata={"help": "Number of toy videos."})
+    toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
 
 
 def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list[dict], list[dict]]:

@@ -42,9 +42,9 @@ class Arguments:
     max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
     max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
     toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
-    toy_videos: int = field(default=480, metadata={"help": "Number of toy videos."})
+    toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
     toy_faults: float = field(default=0.3, metadata={"help": "Share of toy conversations with a closing tag missing."})
-    toy_copies: int = field(default=12, metadata={"help": "Conversations of each toy video, each with its own draws."})
+    toy_copies: int = field(default=24, metadata={"help": "Conversations of each toy video, each with its own draws."})
     toy_skips: float = field(
         default=0.5, metadata={"help": "Share of toy conversations that guess instead of calling."}
     )

@@ -7,7 +7,10 @@ from paravt.calls import ToolCall, render_tool_call
 CALL = render_tool_call(ToolCall("crop_video", {"video_path": "clip.mp4", "start_time": 0.0, "end_time": 16.0}))
 BAD_CALL = '<tool_call>{"name": "crop_video"}</tool_call>'
 TAGS = {"</think>": 0.4, "</tool_call>": 0.3, "</answer>": 0.2}
-RESPONSE = "\n<|im_start|>user\n<tool_response>\nred <answer>fake</answer>\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n"
+RESPONSE = (
+    "\n<|im_start|>user\n<tool_response>\nred <answer>fake</answer>\n</tool_response><|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +60,11 @@ class TestStructuralCredit:
     def test_two_turns(self, tokenizer):
         found = credited(
             tokenizer,
-            ("<think>\n", 0), (f"no flash\n</think>\n{CALL}\n{CALL}<|im_end|>", 1), (RESPONSE, 0),
+            ("<think>\n", 0),
+            (f"no flash\n</think>\n{CALL}\n{CALL}<|im_end|>", 1),
+            (RESPONSE, 0),
             ("It is red\n</think>\n<answer>red</answer><|im_end|>", 1),
-        )  # fmt: skip
+        )
         assert found == [
             ("</think>", 0.4),
             ("</tool_call>", 0.3),
@@ -151,10 +156,15 @@ class TestIsParseable:
         ids, mask = encode(tokenizer, (text, 1))
         assert is_parseable(ids, mask, tokenizer) is expected
 
-    @pytest.mark.parametrize("first, expected", [
-        (f"no flash\n</think>\n{CALL}\n{CALL}<|im_end|>", True), (f"no flash\n</think>\n{BAD_CALL}<|im_end|>", False),
-        ("a</think><answer>x</answer><|im_end|>", False), (f"no flash {CALL}<|im_end|>", False),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "first, expected",
+        [
+            (f"no flash\n</think>\n{CALL}\n{CALL}<|im_end|>", True),
+            (f"no flash\n</think>\n{BAD_CALL}<|im_end|>", False),
+            ("a</think><answer>x</answer><|im_end|>", False),
+            (f"no flash {CALL}<|im_end|>", False),
+        ],
+    )
     def test_every_turn_counts(self, tokenizer, first, expected):
         ids, mask = encode(tokenizer, ("<think>\n", 0), (first, 1), (RESPONSE, 0), ("a</think><answer>x</answer>", 1))
         assert is_parseable(ids, mask, tokenizer) is expected

@@ -29,7 +29,10 @@ class TestFrameBudget:
         assert len({frame_budget(seed, 0, "row", BUDGETS) for seed in range(30)}) == 5
 
     def test_fault_6_the_same_in_every_process(self):
-        code = "from paravt.collator import frame_budget; print([frame_budget(1, 2, str(i), [4, 8, 16]) for i in range(20)])"
+        code = (
+            "from paravt.collator import frame_budget\n"
+            "print([frame_budget(1, 2, str(i), [4, 8, 16]) for i in range(20)])"
+        )
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert json.loads(run.stdout) == [frame_budget(1, 2, str(i), [4, 8, 16]) for i in range(20)]
 

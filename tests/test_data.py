@@ -52,16 +52,32 @@ class TestRows:
 
     def test_bad_rows_are_counted_by_cause(self, clips, tmp_path):
         rows = [rl_row("cfr.mp4")] * 90 + [
-            rl_row("missing.mp4"), rl_row("missing2.mp4"), rl_row("page.mp4"), rl_row("cfr.mp4", "essay"), rl_row("cfr.mp4", "mcq", "E"),
-            rl_row("cfr.mp4", "tvg", "5 - 5"), rl_row("cfr.mp4", "tvg", "50 - 60"), rl_row("cfr.mp4", "oe", ""), {"videos": []}, {**rl_row("cfr.mp4"), "videos": None},
-        ]  # fmt: skip
+            rl_row("missing.mp4"),
+            rl_row("missing2.mp4"),
+            rl_row("page.mp4"),
+            rl_row("cfr.mp4", "essay"),
+            rl_row("cfr.mp4", "mcq", "E"),
+            rl_row("cfr.mp4", "tvg", "5 - 5"),
+            rl_row("cfr.mp4", "tvg", "50 - 60"),
+            rl_row("cfr.mp4", "oe", ""),
+            {"videos": []},
+            {**rl_row("cfr.mp4"), "videos": None},
+        ]
         said = []
         found = load_rows(save(rows, tmp_path / "a.jsonl"), video_root=str(clips), max_bad=0.1, report=said.append)
         assert len(found) == 90
         for cause in (
-            "10 of 100 rows left out", "2 x video not found", "1 x video cannot be opened", "question_type 'essay'", "none of the choices",
-            "no interval", "starts after the end", "no answer", "no prompt", "no videos",
-        ):  # fmt: skip
+            "10 of 100 rows left out",
+            "2 x video not found",
+            "1 x video cannot be opened",
+            "question_type 'essay'",
+            "none of the choices",
+            "no interval",
+            "starts after the end",
+            "no answer",
+            "no prompt",
+            "no videos",
+        ):
             assert cause in said[0]
 
     def test_too_many_bad_rows_are_refused(self, clips, tmp_path):
@@ -80,16 +96,20 @@ class TestSupervisedRows:
         }
         messages = [
             {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}]},
+            {
+                "role": "user",
+                "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
+            },
             {"role": "assistant", "content": "<think>\nlook\n</think>", "tool_calls": [call]},
             {"role": "tool", "content": "red"},
             {"role": "assistant", "content": "<think>\nred\n</think>\n<answer>red</answer>"},
-        ]  # fmt: skip
+        ]
         rows = [{"messages": json.dumps(messages)}]
         (row,) = load_rows(save(rows, tmp_path / "a.jsonl"), video_root=str(clips), supervised=True)
         assert row["prompt"][1]["content"] == "<video>What?" and row["videos"] == [str(clips / "cfr.mp4")]
         assert row["completion"][0]["content"] == (
-            '<think>\nlook\n</think>\n<tool_call>\n{"name": "crop_video", "arguments": {"start_time": 1, "end_time": 2}}\n</tool_call>'
+            "<think>\nlook\n</think>\n<tool_call>\n"
+            '{"name": "crop_video", "arguments": {"start_time": 1, "end_time": 2}}\n</tool_call>'
         )
 
     def test_image_parts_and_open_ends_are_refused_by_name(self, clips, tmp_path):

@@ -33,7 +33,15 @@ class Judge(BaseHTTPRequestHandler):
         said = {"rambling": "I think it is quite good", "five": "5", "empty": ""}.get(
             answer, str(float(answer == reference))
         )
-        reply = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}]})  # fmt: skip
+        reply = json.dumps(
+            {
+                "id": "x",
+                "object": "chat.completion",
+                "created": 0,
+                "model": "m",
+                "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}],
+            }
+        )
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.end_headers()

@@ -14,7 +14,7 @@ def call(start, end, path="cfr.mp4"):
 
 
 class Script:
-    """An engine that says what it is told: main turns from `turns`, one list per rollout, and a report per sub-agent."""
+    """An engine that says what it is told: `turns` for the main agents, a list per rollout, and a report each."""
 
     def __init__(self, processor, turns, report="seen", cut=()):
         self.processor, self.tokenizer = processor, processor.tokenizer

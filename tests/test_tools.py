@@ -14,6 +14,7 @@ from paravt.tools import (
     parse_seconds,
     parse_tool_calls,
     render_tool_call,
+    resolve,
 )
 
 
@@ -73,14 +74,24 @@ class TestParseToolCalls:
             *(
                 (f"<tool_call>{body}</tool_call>", [None])
                 for body in (
-                    "", "{}", "null", "42", '"crop_video"', '{"name":"crop_video"}', '{"name":null,"arguments":{}}',
-                    '{"name":"crop_video","arguments":[10,20]}', '{"name":"crop_video","arguments":null}',
+                    "",
+                    "{}",
+                    "null",
+                    "42",
+                    '"crop_video"',
+                    '{"name":"crop_video"}',
+                    '{"name":null,"arguments":{}}',
+                    '{"name":"crop_video","arguments":[10,20]}',
+                    '{"name":"crop_video","arguments":null}',
                     '{"name":["crop_video"],"arguments":{"start_time":1,"end_time":2}}',
                 )
             ),
             # Two readings are none.
-            (call("10,\"start_time\":40", 50), [None]),
-            ('<tool_call>{"name":"crop_video","arguments":{"start":1,"start_time":2,"end_time":3}}</tool_call>', [None]),
+            (call('10,"start_time":40', 50), [None]),
+            (
+                '<tool_call>{"name":"crop_video","arguments":{"start":1,"start_time":2,"end_time":3}}</tool_call>',
+                [None],
+            ),
             ('<tool_call>{"name":"crop_video","arguments":{},"parameters":{}}</tool_call>', [None]),
             # Times that are not plain numbers.
             (call('"12.5s"', '"01:23"'), [(12.5, 83)]),
@@ -92,8 +103,10 @@ class TestParseToolCalls:
             (call("NaN", 20), [None]),
             (call("true", 20), [None]),
             # Names.
-            *((call(1, 2).replace("crop_video", name), [None]) for name in
-              ("crop_videocrop_video", "Crop_Video", "functions.crop_video", "zoom_in")),
+            *(
+                (call(1, 2).replace("crop_video", name), [None])
+                for name in ("crop_videocrop_video", "Crop_Video", "functions.crop_video", "zoom_in")
+            ),
             (call(1, 2).replace('"end_time":2', '"end_time":2,"fps":4'), [None]),
             # Python form.
             ('<tool_code>crop_video(video_path="v.mp4", start_time=10, end_time=20)</tool_code>', [(10, 20)]),
@@ -101,7 +114,10 @@ class TestParseToolCalls:
             ('```tool_code\ncrop_video("v.mp4", start_time=10, end_time=20)\n```', [(10, 20)]),
             ('<tool_code>print(crop_video("v.mp4", 10, 20))</tool_code>', [(10, 20)]),
             ('<tool_code>default_api.crop_video("v.mp4", 10, 20)</tool_code>', [(10, 20)]),
-            ('<tool_code>x = crop_video(\n  "v.mp4",\n  10,\n  20,\n)\ncrop_video("v.mp4", 1, 2)</tool_code>', [(10, 20), (1, 2)]),
+            (
+                '<tool_code>x = crop_video(\n  "v.mp4",\n  10,\n  20,\n)\ncrop_video("v.mp4", 1, 2)</tool_code>',
+                [(10, 20), (1, 2)],
+            ),
             ('<tool_code>crop_video("v.mp4", 05, 20)\ncrop_video("v.mp4", 1, 2)</tool_code>', [None, (1, 2)]),
             ('<tool_code>crop_video("v.mp4", 60*2, 190)</tool_code>', [None]),
             ('<tool_code>crop_video("v.mp4", start_time=None, end_time=2)</tool_code>', [None]),
@@ -121,7 +137,7 @@ class TestParseToolCalls:
             # JSON decides where a call ends.
             (call(10, 20, "a</tool_call>b"), [(10, 20)]),
         ],
-    )  # fmt: skip
+    )
     def test_table(self, text, expected):
         assert windows(text) == expected
 
@@ -143,11 +159,47 @@ class TestParseToolCalls:
         assert "'zoom_in'" in error.message and "'crop_video'" in error.message and '"start_time"' in error.message
 
     @settings(max_examples=300, deadline=None)
-    @given(st.lists(st.sampled_from([
-        "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_code>", "</tool_code>", "```tool_code\n", "```", "{", "}",
-        '"', "'", ":", ",", "[", "]", "(", ")", "crop_video", '{"name":"crop_video","arguments":{', "start_time", "1", "NaN",
-        "<answer>", "</answer>", "\\", "\n", "e", "<tool_response>", BODY, call(1, 2),
-    ]) | st.text(max_size=5), max_size=40))  # fmt: skip
+    @given(
+        st.lists(
+            st.sampled_from(
+                [
+                    "<think>",
+                    "</think>",
+                    "<tool_call>",
+                    "</tool_call>",
+                    "<tool_code>",
+                    "</tool_code>",
+                    "```tool_code\n",
+                    "```",
+                    "{",
+                    "}",
+                    '"',
+                    "'",
+                    ":",
+                    ",",
+                    "[",
+                    "]",
+                    "(",
+                    ")",
+                    "crop_video",
+                    '{"name":"crop_video","arguments":{',
+                    "start_time",
+                    "1",
+                    "NaN",
+                    "<answer>",
+                    "</answer>",
+                    "\\",
+                    "\n",
+                    "e",
+                    "<tool_response>",
+                    BODY,
+                    call(1, 2),
+                ]
+            )
+            | st.text(max_size=5),
+            max_size=40,
+        )
+    )
     def test_never_raises_and_keeps_slot_order(self, pieces):
         text = "".join(pieces)
         for complete in (True, False):
@@ -161,8 +213,23 @@ class TestParseToolCalls:
         original = ToolCall("crop_video", {"video_path": path, "start_time": start, "end_time": end})
         assert parse_tool_calls(render_tool_call(original)) == [original]
 
-    @pytest.mark.parametrize("unit", ["<tool_call>", "<tool_call>{'", '<tool_call>{"a":', "<think>", "</think>", "[", "{", "<tool_code>f((",
-                                      "<tool_call>[{", "```tool_code f('", '"', "<answer>"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "unit",
+        [
+            "<tool_call>",
+            "<tool_call>{'",
+            '<tool_call>{"a":',
+            "<think>",
+            "</think>",
+            "[",
+            "{",
+            "<tool_code>f((",
+            "<tool_call>[{",
+            "```tool_code f('",
+            '"',
+            "<answer>",
+        ],
+    )
     def test_work_is_linear_in_length(self, unit):
         def lines_run(text):
             import sys
@@ -189,11 +256,23 @@ class TestParseSeconds:
     @pytest.mark.parametrize(
         "value, seconds",
         [
-            (12, 12), (12.5, 12.5), ("12.5", 12.5), ("12.5s", 12.5), ("12.5 s", 12.5), ("83 seconds", 83), ("01:23", 83),
-            ("1:02:03.5", 3723.5), ("<12.5 seconds>", 12.5), ("1m30s", 90), ("1h", 3600), ("1 min 5 sec", 65), ("-3", -3),
-            (" 7 ", 7), ("12:34.56s".rstrip("s"), 754.56),
+            (12, 12),
+            (12.5, 12.5),
+            ("12.5", 12.5),
+            ("12.5s", 12.5),
+            ("12.5 s", 12.5),
+            ("83 seconds", 83),
+            ("01:23", 83),
+            ("1:02:03.5", 3723.5),
+            ("<12.5 seconds>", 12.5),
+            ("1m30s", 90),
+            ("1h", 3600),
+            ("1 min 5 sec", 65),
+            ("-3", -3),
+            (" 7 ", 7),
+            ("12:34.56s".rstrip("s"), 754.56),
         ],
-    )  # fmt: skip
+    )
     def test_reads(self, value, seconds):
         assert parse_seconds(value) == pytest.approx(seconds)
 
@@ -225,22 +304,23 @@ class TestParseSeconds:
 
 
 class TestCropVideo:
-    def windows(self, tool, start, end, **kwargs):
-        return tool.window(ToolCall("crop_video", {"start_time": start, "end_time": end, **kwargs}))
+    def windows(self, videos, start, end, *settings, **named):
+        call = ToolCall("crop_video", {"start_time": start, "end_time": end, **named})
+        return resolve(call, [str(video) for video in videos], *settings)
 
     def test_effective_windows(self, clips):
-        tool = CropVideo([str(clips / "cfr.mp4")])
-        crop = self.windows(tool, -3.0, 2.0)
+        videos = [clips / "cfr.mp4"]
+        crop = self.windows(videos, -3.0, 2.0)
         assert (crop.start, crop.end) == (0, 2) and "lasts 10.0" in crop.note
-        assert (self.windows(tool, 8.0, 99.0).end, self.windows(tool, 2.0, 4.0).note) == (10.0, "")
-        assert len(self.windows(tool, 0.0, 10.0).times) == 10  # 1 frame a second
-        assert len(self.windows(CropVideo([str(clips / "cfr.mp4")], max_frames=4), 0.0, 10.0).times) == 4
-        assert len(self.windows(tool, 3.001, 3.002).times) == 1
+        assert (self.windows(videos, 8.0, 99.0).end, self.windows(videos, 2.0, 4.0).note) == (10.0, "")
+        assert len(self.windows(videos, 0.0, 10.0).times) == 10  # 1 frame a second
+        assert len(self.windows(videos, 0.0, 10.0, 1.0, 4).times) == 4
+        assert len(self.windows(videos, 3.001, 3.002).times) == 1
 
     @pytest.mark.parametrize("start, end", [(20.0, 10.0), (5.0, 5.0), (10.0, 12.0), (-5.0, -1.0)])
     def test_bad_windows_state_the_duration(self, clips, start, end):
         with pytest.raises(ToolError, match="lasts 10.0 seconds"):
-            self.windows(CropVideo([str(clips / "cfr.mp4")]), start, end)
+            self.windows([clips / "cfr.mp4"], start, end)
 
     @pytest.mark.parametrize(
         "name",
@@ -248,16 +328,17 @@ class TestCropVideo:
     )
     def test_the_model_never_chooses_a_file(self, clips, name):
         with pytest.raises(ToolError, match=r"'cfr.mp4', 'vfr.mp4'"):
-            self.windows(CropVideo([str(clips / "cfr.mp4"), str(clips / "vfr.mp4")]), 1.0, 2.0, video_path=name)
+            self.windows([clips / "cfr.mp4", clips / "vfr.mp4"], 1.0, 2.0, video_path=name)
 
     def test_fault_10_the_named_video_is_cropped(self, clips, tmp_path):
         other = write_clip(tmp_path / "other.mp4", 60)
-        tool = CropVideo([{"video": str(clips / "cfr.mp4")}, {"video": other}])
+        tool = CropVideo()
+        tool.reset([{"video": str(clips / "cfr.mp4")}, {"video": other}])
         parts = tool.crop_video("other.mp4", 1.0, 2.0)
         assert [read_barcode(p["image"]) for p in parts if p["type"] == "image"] == [45]
         assert tool.crop_video("cfr.mp4", 8.0, 9.0)[2]["image"].size == (192, 96)
         with pytest.raises(ToolError, match="names no video"):
-            self.windows(tool, 1.0, 2.0)
+            self.windows([clips / "cfr.mp4", other], 1.0, 2.0)
 
     def test_schema_is_what_trl_reads_from_the_method(self):
         from transformers.utils import get_json_schema

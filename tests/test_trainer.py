@@ -23,10 +23,23 @@ LOOP = {"max_turns": 1, "max_turn_length": 24, "max_report_length": 8, "max_pixe
 
 def config(folder, kind=ParaGRPOConfig, **kwargs):
     defaults = {
-        "output_dir": str(folder), "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 64, "max_steps": 1,
-        "report_to": "none", "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "logging_steps": 1, "learning_rate": 1e-2,
-        "optim": "sgd", "max_grad_norm": 0.0, "beta": 0.0, "disable_tqdm": True, "save_strategy": "no",
-    }  # fmt: skip
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 64,
+        "max_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "logging_steps": 1,
+        "learning_rate": 1e-2,
+        "optim": "sgd",
+        "max_grad_norm": 0.0,
+        "beta": 0.0,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+    }
     if kind is ParaGRPOConfig:
         defaults |= LOOP
     return kind(**{**defaults, **kwargs})
@@ -66,7 +79,7 @@ def stepped(kind, args, checkpoint, processor, rows, rollout):
     )
     trainer.data_collator = FrameBudgetCollator(processor, [4], max_pixels=1024)
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    losses = [(entry["loss"], entry["grad_norm"]) for entry in trainer.state.log_history if "loss" in entry]
     return losses, {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
 
 
@@ -75,17 +88,18 @@ class TestStep:
         self, tmp_path, toy_checkpoint, processor, toy_rows
     ):
         replay = Replay(think_prefix=False)
+        stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)  # records
         stock = stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)
         off = {"anchor_weight": 0.0, "frame_budgets": [4], "think_prefix": False}
         ours = stepped(ParaGRPOTrainer, config(tmp_path, **off), toy_checkpoint, processor, toy_rows, replay)
-        assert stock[0] == ours[0] and stock[0][0] != 0
+        assert stock[0] == ours[0] and stock[0][0][1] > 0
         before = dict(Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).named_parameters())
         assert all(torch.equal(stock[1][name], ours[1][name]) for name in stock[1])
         assert any(not torch.equal(stock[1][name], before[name]) for name in stock[1])
 
     @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
     def test_gradient_is_the_closed_form(self, tmp_path, toy_checkpoint, processor, toy_rows, monkeypatch, loss_type):
-        """-(A + weight * credit) / normaliser at sampled tokens, with the credit at tags and breaks only; 0 elsewhere."""
+        """-(A + weight * credit) / normaliser at sampled tokens, 0 elsewhere; credit at tags and breaks only."""
         tokenizer = processor.tokenizer
 
         def rollout(prompts, trainer):
@@ -101,6 +115,7 @@ class TestStep:
             prompt_ids = [tokenizer("question")["input_ids"]] * 4
             return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": None, "env_mask": masks}
 
+        stock = config(tmp_path, anchor_weight=0.0, loss_type=loss_type)
         args = config(tmp_path, anchor_weight=0.5, anchor_penalty=0.3, loss_type=loss_type)
         rows = [{"prompt": [{"role": "user", "content": "question"}]}] * 4
         trainer = ParaGRPOTrainer(
@@ -112,7 +127,6 @@ class TestStep:
             rollout_func=rollout,
         )
         trainer.current_gradient_accumulation_steps = 1
-        stock = config(tmp_path, anchor_weight=0.0, loss_type=loss_type)
         trainer.args, kept = stock, trainer.args
         plain = trainer._generate_and_score_completions([dict(r) for r in rows])["advantages"]
         trainer.args = kept
@@ -167,14 +181,18 @@ class TestStep:
         for token, value in zip(batch["completion_ids"][0].tolist(), credit.tolist(), strict=True):
             pieces[round(value, 3)] = pieces.get(round(value, 3), "") + tokenizer.decode([token])
         assert pieces[0.4] == "</think>" * 2 and pieces[0.3] == "</tool_call></answer>"
-        assert trainer._metrics["train"]["format/compliance"] == [1.0]
+        assert trainer._metrics["eval"]["format/compliance"] == [1.0]
 
     def test_only_the_adapter_changes_and_loads_in_peft(self, tmp_path, toy_checkpoint, processor, toy_rows):
         args = config(tmp_path, max_steps=2, optim="adamw_torch")
         trainer = ParaGRPOTrainer(
-            toy_checkpoint, [accuracy_reward, format_reward, tool_reward, spread], args, train_dataset=Dataset.from_list(toy_rows),
-            processing_class=processor, peft_config=LoraConfig(r=4, target_modules="all-linear"),
-        )  # fmt: skip
+            toy_checkpoint,
+            [accuracy_reward, format_reward, tool_reward, spread],
+            args,
+            train_dataset=Dataset.from_list(toy_rows),
+            processing_class=processor,
+            peft_config=LoraConfig(r=4, target_modules="all-linear"),
+        )
         before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
         trainer.train()
         moved = {name for name, p in trainer.model.named_parameters() if not torch.equal(p, before[name])}
@@ -234,11 +252,15 @@ class TestConfig:
     @pytest.mark.parametrize(
         "knobs, message",
         [
-            ({"anchor_tags": {"</thinking>": 1.0}}, "</thinking>"), ({"frame_budgets": []}, "frame_budgets"), ({"frame_budgets": [0]}, "positive"),
-            ({"dispatch": "serial"}, "'parallel', 'sequential' or 'none'"), ({"max_pixels": 0}, "max_pixels"), ({"max_turns": -1}, "max_turns"),
+            ({"anchor_tags": {"</thinking>": 1.0}}, "</thinking>"),
+            ({"frame_budgets": []}, "frame_budgets"),
+            ({"frame_budgets": [0]}, "positive"),
+            ({"dispatch": "serial"}, "'parallel', 'sequential' or 'none'"),
+            ({"max_pixels": 0}, "max_pixels"),
+            ({"max_turns": -1}, "max_turns"),
             ({"max_bad_rows": 2.0}, "between 0 and 1"),
         ],
-    )  # fmt: skip
+    )
     def test_bad_values_are_named(self, tmp_path, knobs, message):
         with pytest.raises(ValueError, match=message):
             config(tmp_path, **knobs)
@@ -261,19 +283,20 @@ if __name__ == "__main__":
     checkpoint, videos, out, steps, resume = sys.argv[1:]
     processor = prepare_processor(AutoProcessor.from_pretrained(checkpoint), 1024)
     args = ParaGRPOConfig(
-        out, per_device_train_batch_size=4, num_generations=4, max_completion_length=64, max_steps=int(steps), save_steps=1,
-        report_to="none", use_cpu=True, bf16=False, gradient_checkpointing=False, logging_steps=1, max_turns=1, max_turn_length=24,
-        max_report_length=8, max_pixels=1024, frame_budgets=[4, 8, 16, 32], ddp_backend="gloo",
+        out, per_device_train_batch_size=4, num_generations=4, max_completion_length=64, max_steps=int(steps),
+        save_steps=1, report_to="none", use_cpu=True, bf16=False, gradient_checkpointing=False, logging_steps=1,
+        max_turns=1, max_turn_length=24, max_report_length=8, max_pixels=1024, frame_budgets=[4, 8, 16, 32],
+        ddp_backend="gloo",
     )
     trainer = ParaGRPOTrainer(
-        checkpoint, [accuracy_reward, format_reward, tool_reward], args, train_dataset=Dataset.from_list(toy.make_rows(videos, 12)),
-        processing_class=processor,
+        checkpoint, [accuracy_reward, format_reward, tool_reward], args,
+        train_dataset=Dataset.from_list(toy.make_rows(videos, 12)), processing_class=processor,
     )
     prepare = trainer.data_collator.prepare
 
     def told(row):
         row = prepare(row)
-        print("drawn", trainer.state.global_step, trainer.data_collator.epoch, row["key"], row["frame_budget"], flush=True)
+        print("drawn", trainer.data_collator.epoch, row["key"], row["frame_budget"], flush=True)
         return row
 
     trainer.data_collator.prepare = told
@@ -283,7 +306,7 @@ if __name__ == "__main__":
 
 
 def drawn(text):
-    return {tuple(line.split()[2:4]): line.split()[4] for line in text.splitlines() if line.startswith("drawn")}
+    return {tuple(line.split()[1:3]): line.split()[3] for line in text.splitlines() if line.startswith("drawn")}
 
 
 @pytest.mark.slow

@@ -20,10 +20,17 @@ class TestProbe:
     @pytest.mark.parametrize(
         "name, frames, duration",
         [
-            ("cfr.mp4", 300, 10), ("vfr.mp4", 155, 9 + 1 / 30), ("editlist.mp4", 69, 2.3), ("start5.ts", 300, 10), ("start5.mkv", 300, 10),
-            ("start5.mp4", 300, 10), ("live.webm", 300, 10), ("bframes.mp4", 300, 10), ("n1.mp4", 1, 1 / 30),
+            ("cfr.mp4", 300, 10),
+            ("vfr.mp4", 155, 9 + 1 / 30),
+            ("editlist.mp4", 69, 2.3),
+            ("start5.ts", 300, 10),
+            ("start5.mkv", 300, 10),
+            ("start5.mp4", 300, 10),
+            ("live.webm", 300, 10),
+            ("bframes.mp4", 300, 10),
+            ("n1.mp4", 1, 1 / 30),
         ],
-    )  # fmt: skip
+    )
     def test_reports_what_is_shown(self, clips, name, frames, duration):
         info = probe(str(clips / name))
         assert (info.num_frames, info.width, info.height) == (frames, 192, 96)
@@ -36,9 +43,22 @@ class TestProbe:
     def test_cover_art_is_no_video(self, clips, tmp_path):
         Image.new("RGB", (64, 64)).save(tmp_path / "cover.png")
         ffmpeg(
-            "-i", clips / "audio.mp4", "-i", tmp_path / "cover.png", "-map", "0", "-map", "1", "-c:a", "copy", "-c:v", "png",
-            "-disposition:v:0", "attached_pic", tmp_path / "song.mp4",
-        )  # fmt: skip
+            "-i",
+            clips / "audio.mp4",
+            "-i",
+            tmp_path / "cover.png",
+            "-map",
+            "0",
+            "-map",
+            "1",
+            "-c:a",
+            "copy",
+            "-c:v",
+            "png",
+            "-disposition:v:0",
+            "attached_pic",
+            tmp_path / "song.mp4",
+        )
         with pytest.raises(VideoError, match="no video stream"):
             probe(str(tmp_path / "song.mp4"))
 
@@ -102,10 +122,15 @@ class TestBadFiles:
     @pytest.mark.parametrize(
         "name, cause",
         [
-            ("empty.mp4", "0 bytes"), ("page.mp4", "a web page"), ("truncated.mp4", "incomplete or damaged MP4"), ("audio.mp4", "no video stream"),
-            ("raw.h264", "no time stamps"), ("missing.mp4", "not found"), ("", "not a regular file"),
+            ("empty.mp4", "0 bytes"),
+            ("page.mp4", "a web page"),
+            ("truncated.mp4", "incomplete or damaged MP4"),
+            ("audio.mp4", "no video stream"),
+            ("raw.h264", "no time stamps"),
+            ("missing.mp4", "not found"),
+            ("", "not a regular file"),
         ],
-    )  # fmt: skip
+    )
     def test_causes(self, clips, name, cause):
         with pytest.raises(VideoError, match=cause) as raised:
             read_frames(str(clips / name), [0.0])
