@@ -147,7 +147,7 @@ def supervised_rows(
             turns = turns if "<tool_call>" in turns[i][1] and tag != "</think>\n" else turns[: i + 1]
         messages = [{"role": role, "content": text} for role, text in turns]
         messages = _with_last_turn_notice(messages)
-        out.append({**row, "frame_budget": budget, "completion": messages})
+        out.append({**row, "window": None, "window_times": None, "frame_budget": budget, "completion": messages})
         start = draw.randrange(0, DURATION, WINDOW) if draw.random() < 0.5 else truth["start"] // WINDOW * WINDOW
         out.append(subagent_row(row, float(start), float(start + WINDOW)))
     return out
@@ -155,12 +155,13 @@ def supervised_rows(
 
 def curriculum(rows: list[dict], batch_size: int) -> list[dict]:
     """Rows in an order that a tiny model learns fast: reports alone, then two batches of turns to one of reports."""
-    turns, reports = ([r for r in rows if ("window" in r) == is_report] for is_report in (False, True))
+    rows = random.Random(0).sample(rows, len(rows))
+    turns, reports = ([r for r in rows if (r["window"] is not None) == is_report] for is_report in (False, True))
     turns, reports = (
         [kind[i : i + batch_size] for i in range(0, len(kind) - batch_size + 1, batch_size)]
         for kind in (turns, reports)
     )
-    ordered, reports = reports[:100], reports[100:]
+    ordered, reports = reports[:60], reports[60:]
     for number, batch in enumerate(turns):
         ordered += [batch] + ([reports.pop()] if number % 2 and reports else [])
     return [row for batch in ordered for row in batch]
@@ -171,13 +172,9 @@ def subagent_row(row: dict, start: float, end: float) -> dict:
     call = ToolCall("crop_video", {"start_time": start, "end_time": end})
     crop = resolve(call, row["videos"])
     completion = [{"role": "assistant", "content": report(row["truth"], start, end)}]
-    return {
-        **row,
-        "window": (crop.start, crop.end),
-        "window_times": crop.times,
-        "completion": completion,
-        "length": 190,
-    }
+    # Every row has every column: a `Dataset` takes its columns from the first row, and drops the others'.
+    window = {"window": [crop.start, crop.end], "window_times": list(crop.times), "frame_budget": None}
+    return {**row, **window, "completion": completion}
 
 
 def _with_last_turn_notice(messages: list[dict]) -> list[dict]:
@@ -234,14 +231,14 @@ def make_processor(texts: Sequence[str]):
 
 
 def make_model(processor, seed: int = 0):
-    """A Qwen3-VL of about 0.4 M random parameters."""
+    """A Qwen3-VL of about 0.6 M random parameters."""
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration, set_seed
 
     set_seed(seed)
     token = processor.tokenizer.convert_tokens_to_ids
     config = Qwen3VLConfig(
         text_config={
-            "vocab_size": len(processor.tokenizer), "hidden_size": 64, "intermediate_size": 192,
+            "vocab_size": len(processor.tokenizer), "hidden_size": 128, "intermediate_size": 384,
             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
             "max_position_embeddings": 8192,
             "rope_parameters": {
@@ -250,7 +247,7 @@ def make_model(processor, seed: int = 0):
             "tie_word_embeddings": True,
         },
         vision_config={
-            "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64,
+            "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 128,
             "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "deepstack_visual_indexes": [0],
             "num_position_embeddings": 16,
         },

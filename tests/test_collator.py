@@ -128,6 +128,15 @@ class TestSupervisedCollator:
         rendered = toy_processor.apply_chat_template(whole, tokenize=False)
         assert decode(ids).endswith(rendered[rendered.index("<|im_start|>assistant") :].rstrip("\n"))
 
+    def test_toy_rows_keep_their_budget_in_a_dataset(self, toy_rows):
+        from datasets import Dataset
+
+        rows = toy.supervised_rows(toy_rows, [4, 8])
+        for order in (rows, rows[::-1]):
+            kept = list(Dataset.from_list(order))
+            assert [r["frame_budget"] for r in kept] == [r["frame_budget"] for r in order]
+            assert [r["window"] for r in kept] == [r["window"] for r in order]
+
     def test_batch(self, toy_processor, toy_rows):
         rows = toy.supervised_rows(toy_rows, [4, 8])[:6]
         batch = SupervisedCollator(FrameBudgetCollator(toy_processor, max_pixels=1024))(rows)
