@@ -227,8 +227,9 @@ class ParallelRollout:
             tasks.append(
                 (slots, crop, *chat.prompt(messages), self._report_room(chat, questions[owner], waiting, limit))
             )
-        fitting = [task for task in tasks if task[4] >= MIN_REPORT_TOKENS]
-        for slots, *_ in (task for task in tasks if task[4] < MIN_REPORT_TOKENS):
+        least = min(MIN_REPORT_TOKENS, self.max_report_length)
+        fitting = [task for task in tasks if task[4] >= least]
+        for slots, *_ in (task for task in tasks if task[4] < least):
             for slot in slots:
                 slot.status, slot.response = "budget", "Error: no room is left."
         if not fitting:

@@ -240,7 +240,7 @@ def make_model(processor, seed: int = 0):
         text_config={
             "vocab_size": len(processor.tokenizer), "hidden_size": 128, "intermediate_size": 384,
             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-            "max_position_embeddings": 8192,
+            "max_position_embeddings": 8192, "initializer_range": 0.07,
             "rope_parameters": {
                 "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 4, 4], "mrope_interleaved": True,
             },
@@ -249,7 +249,7 @@ def make_model(processor, seed: int = 0):
         vision_config={
             "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 128,
             "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "deepstack_visual_indexes": [0],
-            "num_position_embeddings": 16,
+            "num_position_embeddings": 16, "initializer_range": 0.07,
         },
         image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
         vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),
