@@ -146,8 +146,7 @@ def _read_block(text, tag, start, body, complete, entries) -> int:
     return end
 
 
-class _DuplicateKey(ValueError):
-    pass
+class _DuplicateKey(ValueError): ...
 
 
 def _unique(pairs: list) -> dict:

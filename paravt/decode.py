@@ -1,14 +1,9 @@
 """Inside a decode worker: the index of a file, and its frames by time stamp. Imports only NumPy and PyAV."""
 
-import multiprocessing
 import os
 import stat
-import sys
-import threading
-import types
 from dataclasses import dataclass
 from fractions import Fraction
-from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 import av
 import numpy as np
@@ -238,25 +233,3 @@ def _decode_decord(path, index, wanted, size):
         return reader.get_batch(wanted).asnumpy()
     except (decord.DECORDError, RuntimeError, IndexError):
         return None
-
-
-class Worker(ForkServerProcess):
-    """A process that does not import the main script, which would load torch into every decoder."""
-
-    lock = threading.Lock()
-
-    def start(self):
-        with self.lock:
-            main, config = sys.modules["__main__"], multiprocessing.current_process()._config
-            daemon = config.pop("daemon", None)  # data-loader workers are daemons, which may have no children
-            sys.modules["__main__"] = types.ModuleType("__main__")
-            try:
-                super().start()
-            finally:
-                sys.modules["__main__"] = main
-                if daemon is not None:
-                    config["daemon"] = daemon
-
-
-class Context(ForkServerContext):
-    Process = Worker

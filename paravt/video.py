@@ -3,10 +3,7 @@
 `python -m paravt.video FILE_OR_FOLDER...` checks files: a line per bad one with its cause, and a summary.
 """
 
-import atexit
 import math
-import multiprocessing
-import multiprocessing.forkserver
 import os
 import sys
 import threading
@@ -18,10 +15,10 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 
 import numpy as np
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired
 from PIL import Image
 
-from . import decode
+from . import decode, workers
 from .decode import Index, VideoError, VideoInfo
 
 
@@ -41,46 +38,8 @@ class Frames:
     times: list[float]
 
 
-# ------------------------------------------------------------------------------------------------------- the workers
-
-
-_pool: ProcessPool | None = None
-_pool_lock = threading.Lock()
-
-
-def _workers() -> ProcessPool:
-    global _pool
-    with _pool_lock:
-        if _pool is None or not _pool.active:
-            _pool = ProcessPool(max_workers=max(1, min(8, _cores())), max_tasks=1000, context=decode.Context())
-        return _pool
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else (os.cpu_count() or 1)
-
-
-def _forget_pool():
-    """After a fork the parent's pool, locks and cached futures are not ours."""
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
-    decode.Worker.lock = threading.Lock()
-    multiprocessing.forkserver._forkserver.__init__()  # the parent's server is not our child: start our own
-
-
-@atexit.register
-def _stop_pool():
-    if _pool is not None:
-        _pool.stop()
-        _pool.join(timeout=5)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
-
-
 def _schedule(function, *args):
-    return _workers().schedule(function, args=args, timeout=TIMEOUT)
+    return workers.submit(function, *args, timeout=TIMEOUT)
 
 
 def _result(future, path: str):
@@ -201,6 +160,16 @@ def fit_size(width: int, height: int, max_pixels: int | None, multiple: int = MU
 CACHE_BYTES = 128 * 2**20  # of pixels of decoded clips that nothing else keeps alive
 _clips: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _recent: OrderedDict = OrderedDict()  # clip -> bytes, the least recently used first
+
+
+def _forget_futures():
+    """After a fork: what the parent's workers were decoding will not come."""
+    for found in _clips.values():
+        found._future, found._lock = None, threading.Lock()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_futures)
 
 
 def _keep(clip: "Clip", size: int) -> None:

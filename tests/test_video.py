@@ -189,7 +189,7 @@ class TestWorkers:
 
     def test_workers_load_neither_torch_nor_the_main_script(self):
         loaded = video._result(video._schedule(eval, "list(__import__('sys').modules)"), "")
-        assert "paravt.decode" in loaded and not {"torch", "transformers", "__mp_main__", "PIL"} & set(loaded)
+        assert "paravt.workers" in loaded and not {"torch", "transformers", "__mp_main__", "PIL"} & set(loaded)
 
     def test_many_crops_at_once(self, clips):
         path = str(clips / "longgop.mp4")
@@ -274,6 +274,6 @@ class TestTimes:
 def test_checking_files_from_the_command_line(clips):
     command = [sys.executable, "-m", "paravt.video"]
     run = subprocess.run([*command, str(clips)], capture_output=True, text=True)
-    assert run.returncode == 1 and "a web page" in run.stdout and "18 of 23 files are good" in run.stdout
+    assert run.returncode == 1 and "a web page" in run.stdout and "19 of 24 files are good" in run.stdout
     run = subprocess.run([*command, str(clips / "cfr.mp4")], capture_output=True, text=True)
     assert run.returncode == 0 and "1 of 1 files are good" in run.stdout

@@ -1,0 +1,69 @@
+"""A pool of processes that can be killed: work in them may hang, crash or eat memory, and costs only itself."""
+
+import atexit
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+from pebble import ProcessFuture, ProcessPool
+
+
+MAX_WORKERS = 8
+_lock = threading.Lock()
+_pool: ProcessPool | None = None
+
+
+class Worker(ForkServerProcess):
+    """A process that does not import the main script, which would load torch into every worker."""
+
+    def start(self):
+        with _start_lock:
+            main, config = sys.modules["__main__"], multiprocessing.current_process()._config
+            daemon = config.pop("daemon", None)  # data-loader workers are daemons, which may have no children
+            sys.modules["__main__"] = types.ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+                if daemon is not None:
+                    config["daemon"] = daemon
+
+
+class Context(ForkServerContext):
+    Process = Worker
+
+
+_start_lock = threading.Lock()
+
+
+def submit(function: Callable, *args, timeout: float) -> ProcessFuture:
+    """Runs `function(*args)` in a worker; it is killed after `timeout` seconds of work."""
+    global _pool
+    with _lock:
+        if _pool is None or not _pool.active:
+            cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+            _pool = ProcessPool(max_workers=max(1, min(MAX_WORKERS, cores)), max_tasks=1000, context=Context())
+        return _pool.schedule(function, args=args, timeout=timeout)
+
+
+def _forget():
+    """After a fork: the parent's pool, locks and fork server are not ours."""
+    global _pool, _lock, _start_lock
+    _pool, _lock, _start_lock = None, threading.Lock(), threading.Lock()
+    multiprocessing.forkserver._forkserver.__init__()
+
+
+@atexit.register
+def _stop():
+    if _pool is not None:
+        _pool.stop()
+        _pool.join(timeout=5)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget)
