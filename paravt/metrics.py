@@ -37,6 +37,22 @@ def summarise(stats: Iterable[dict[str, float]]) -> dict[str, float]:
     return {name: total[a] / total[b] for name, (a, b) in rates.items() if total.get(b)}
 
 
+def window_readings(
+    calls: Sequence[dict], truth: tuple[float, float], duration: float, frames: int
+) -> dict[str, float]:
+    """
+    Share of served windows that overlap the true interval, read as seconds and read as numbers of overview frames: a
+    policy that asks for frame numbers scores on the second only.
+    """
+    served = [(call["start"], call["end"]) for call in calls if call["status"] == "ok"]
+    scale = {"seconds": 1.0, "frame_numbers": duration / max(1, frames)}
+    return {
+        name: sum(start * unit < truth[1] and end * unit > truth[0] for start, end in served) / len(served)
+        for name, unit in scale.items()
+        if served
+    }
+
+
 def table(title: str, rows: Sequence[tuple[str, dict[str, float]]], columns: Sequence[str]) -> str:
     """A plain text table, a line per row; a missing value is a dash."""
     cells = [[title, *columns]]

@@ -15,6 +15,7 @@ from .calls import ToolCall, parse_seconds, parse_tool_calls
 
 
 QUESTION_TYPES = ("mcq", "tvg", "oe")
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SPECIAL = re.compile(r"<\|[^|<>\s]{1,30}\|>")
 
 
@@ -207,8 +208,10 @@ def score_answer(
     if answer is None:
         return 0.0
     if question_type == "mcq":
-        labels = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(options) if options else 4]
         gold = str(truth).strip()
+        labels = list(options) if isinstance(options, Mapping) else _ALPHABET[: len(options) if options else 4]
+        if not options and len(gold) == 1 and gold.upper() in _ALPHABET[4:]:  # as many letters as the truth tells of
+            labels = _ALPHABET[: _ALPHABET.index(gold.upper()) + 1]
         gold = gold.upper() if len(gold) == 1 else extract_choice(gold, labels, options)
         return float(gold is not None and extract_choice(answer, labels, options) == gold)
     if question_type == "tvg":

@@ -4,6 +4,7 @@
 """
 
 import math
+import numbers
 import os
 import sys
 import threading
@@ -136,7 +137,7 @@ def _frames_at(path: str, index: Index, times: Sequence[float]) -> list[int]:
     """The frame on screen at each time."""
     info, stamps, frames = index.info, index.times, []
     for time in times:
-        if not (isinstance(time, (int, float)) and 0 <= time < info.duration + 1 / info.fps):
+        if not (isinstance(time, numbers.Real) and 0 <= time < info.duration + 1 / info.fps):
             raise VideoError(path, f"no frame at {time} s: the video lasts {info.duration:.2f} s")
         frames.append(int(np.searchsorted(stamps, time + 1e-6, "right")) - 1)
     return frames
@@ -187,8 +188,6 @@ class Clip:
     """
 
     def __init__(self, path: str, times: tuple[float, ...], max_pixels: int | None, backend: str = "pyav"):
-        if backend not in BACKENDS:
-            raise ValueError(f"backend must be one of {BACKENDS}, got {backend!r}")
         self.path, index = _index(path)
         numbers = _frames_at(self.path, index, times)
         try:
@@ -288,6 +287,8 @@ def read_frames(path: str, times: Sequence[float], *, max_pixels: int | None = N
     Raises:
         [`VideoError`]: naming the file and the cause.
     """
+    if backend not in BACKENDS:
+        raise VideoError(path, f"backend must be one of {BACKENDS}, got {backend!r}")
     if not len(times):
         return Frames([], [])
     asked = clip(path, times, max_pixels, backend)

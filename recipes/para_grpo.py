@@ -109,6 +109,7 @@ def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConf
 
 
 if __name__ == "__main__":
+    sft.use_all_cores()
     parser = TrlParser((Arguments, ParaGRPOConfig, ModelConfig))
     flags = sys.argv[1:]
     if not any(flag.startswith(("--dataset_name", "--config")) for flag in flags):

@@ -178,6 +178,9 @@ class TestAccuracyReward:
         assert score("<think>a</think><answer>(B) red</answer>", "B", "mcq", options=["blue", "red"]) == 1
         assert score("<think>a</think><answer>red</answer>", "B", "mcq", options=["blue", "red"]) == 1
         assert score("<think>a</think><answer>E</answer>", "E", "mcq", options=list("vwxyz")) == 1
+        assert score("<think>a</think><answer>F</answer>", "F", "mcq") == 1
+        assert score("<think>a</think><answer>(b)</answer>", "B", "mcq", options={"A": "red", "B": "blue"}) == 1
+        assert score("<think>a</think><answer>D</answer>", "C", "mcq", options=list("xyz")) == 0
         assert score("<think>a</think><answer>0 - 10</answer>", "5 - 15", "tvg") == pytest.approx(1 / 3)
         assert score("<think>a</think><answer>red</answer>", "red car", "oe") == pytest.approx(2 / 3)
         assert accuracy_reward(["<answer>Red!</answer>"], mode="exact", answer=["red"], question_type=["oe"]) == [1]

@@ -114,7 +114,7 @@ class TestReadFrames:
             read_frames(str(clips / "thin.mp4"), [0.0], max_pixels=50176)
 
     def test_backends_are_named(self, clips):
-        with pytest.raises(ValueError, match="'pyav', 'decord'"):
+        with pytest.raises(VideoError, match="'pyav', 'decord'"):
             read_frames(str(clips / "cfr.mp4"), [0.0], backend="opencv")
 
 

@@ -1,0 +1,174 @@
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+
+RECIPES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")
+SMALL = [
+    "--max_steps",
+    "2",
+    "--per_device_train_batch_size",
+    "4",
+    "--num_generations",
+    "4",
+    "--max_completion_length",
+    "96",
+    "--max_turn_length",
+    "24",
+    "--max_report_length",
+    "8",
+    "--max_pixels",
+    "1024",
+    "--eval_rows",
+    "4",
+    "--report_to",
+    "none",
+    "--bf16",
+    "false",
+    "--gradient_checkpointing",
+    "false",
+    "--logging_steps",
+    "1",
+    "--dtype",
+    "float32",
+]
+
+
+def run(recipe, *flags):
+    command = [sys.executable, os.path.join(RECIPES, recipe), *map(str, flags)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"})
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def row_file(clips, tmp_path_factory):
+    """Somebody else's mp4 files in ParaVT's parquet shape."""
+    rows = []
+    for i in range(40):
+        kind, answer = [("mcq", "B"), ("tvg", "1.0 - 3.0"), ("oe", "bars")][i % 3]
+        rows.append(
+            {
+                "prompt": [{"role": "user", "content": f"<video>\nQuestion {i}?\nA. dots\nB. bars"}],
+                "videos": [{"video": ["cfr.mp4", "vfr.mp4", "bframes.mp4"][i % 3]}],
+                "extra_info": {"answer": answer, "question_type": kind},
+            }
+        )
+    rows.append({**rows[0], "videos": [{"video": "missing.mp4"}]})
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    pa.parquet.write_table(pa.Table.from_pylist(rows), path)
+    return str(path)
+
+
+@pytest.mark.slow
+class TestRecipes:
+    def test_somebody_elses_rows_train(self, row_file, clips, toy_checkpoint, tmp_path):
+        text = run(
+            "para_grpo.py",
+            "--dataset_name",
+            row_file,
+            "--video_root",
+            clips,
+            "--model_name_or_path",
+            toy_checkpoint,
+            "--output_dir",
+            tmp_path,
+            "--use_peft",
+            "--lora_target_modules",
+            "all-linear",
+            "--frame_budgets",
+            4,
+            8,
+            *SMALL,
+        )
+        assert "1 of 41 rows left out: 1 x video not found" in text and "after  K=8" in text
+        assert (tmp_path / "adapter_model.safetensors").exists() and not (tmp_path / "model.safetensors").exists()
+
+    def test_vanilla_is_the_same_script_with_the_knobs_off(self, row_file, clips, toy_checkpoint, tmp_path):
+        text = run(
+            "para_grpo.py",
+            "--dataset_name",
+            row_file,
+            "--video_root",
+            clips,
+            "--model_name_or_path",
+            toy_checkpoint,
+            "--output_dir",
+            tmp_path,
+            "--anchor_weight",
+            0,
+            "--frame_budgets",
+            8,
+            "--think_prefix",
+            "false",
+            *SMALL,
+        )
+        assert "after  K=8" in text and "K=4" not in text
+
+    def test_toy_world_end_to_end(self, tmp_path):
+        flags = [
+            "--config",
+            os.path.join(RECIPES, "toy.yaml"),
+            "--output_dir",
+            tmp_path,
+            "--toy_videos",
+            12,
+            "--eval_rows",
+            4,
+        ]
+        text = run("para_grpo.py", *flags, "--max_steps", 2, "--save_steps", 1)
+        assert "Cold start" in text and "before K=4" in text and "after  K=32" in text
+        assert (tmp_path / "adapter_model.safetensors").exists()
+        text = run("para_grpo.py", *flags, "--max_steps", 3, "--resume_from_checkpoint", "true")
+        assert "Cold start" not in text and "after  K=32" in text
+
+    def test_cold_start_on_conversations_with_lora(self, clips, toy_checkpoint, tmp_path):
+        import json
+
+        messages = [
+            {
+                "role": "user",
+                "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
+            },
+            {"role": "assistant", "content": "<think>\nlook\n</think>\n<tool_call>\n{}\n</tool_call>"},
+            {"role": "tool", "content": "Error: no name"},
+            {"role": "assistant", "content": "<think>\nbars\n</think>\n<answer>bars</answer>"},
+        ]
+        (tmp_path / "rows.jsonl").write_text(
+            "\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4))
+        )
+        run(
+            "sft.py",
+            "--dataset_name",
+            tmp_path / "rows.jsonl",
+            "--video_root",
+            clips,
+            "--model_name_or_path",
+            toy_checkpoint,
+            "--output_dir",
+            tmp_path / "out",
+            "--use_peft",
+            "--lora_target_modules",
+            "all-linear",
+            "--frame_budgets",
+            4,
+            "--max_pixels",
+            1024,
+            "--max_steps",
+            2,
+            "--per_device_train_batch_size",
+            2,
+            "--report_to",
+            "none",
+            "--bf16",
+            "false",
+            "--gradient_checkpointing",
+            "false",
+            "--dtype",
+            "float32",
+        )
+        assert (tmp_path / "out" / "adapter_model.safetensors").exists()
