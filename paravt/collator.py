@@ -44,11 +44,22 @@ class FrameBudgetCollator(TrainerCallback):
             Largest area of a frame, in pixels.
         tools (`bool`, *optional*, defaults to `True`):
             Whether the system prompt offers `crop_video`.
+        backend (`str`, *optional*, defaults to `"pyav"`):
+            Decoder of the frames, `"pyav"` or `"decord"`.
     """
 
-    def __init__(self, processor, budgets=(4, 8, 16, 32, 64), seed=0, max_pixels=50176, tools=True):
+    def __init__(
+        self,
+        processor,
+        budgets: Sequence[int] = (4, 8, 16, 32, 64),
+        seed: int = 0,
+        max_pixels: int = 50176,
+        tools: bool = True,
+        backend: str = "pyav",
+    ):
         self.chat = Chat(processor)
         self.budgets, self.seed, self.max_pixels, self.tools = list(budgets), seed, max_pixels, tools
+        self.backend = backend
         self.epoch = 0
 
     def on_epoch_begin(self, args, state, control, **kwargs):
@@ -86,9 +97,11 @@ class FrameBudgetCollator(TrainerCallback):
     def _clips(self, row: dict) -> list[video.Clip]:
         if row.get("window") is not None:
             path, times = row["videos"][0], row["window_times"]
-            return [video.clip(path, times, self.max_pixels)]
+            return [video.clip(path, times, self.max_pixels, self.backend)]
         share = max(1, row["frame_budget"] // max(1, len(row["videos"])))
-        return [video.clip(path, video.choose_times(path, share), self.max_pixels) for path in row["videos"]]
+        return [
+            video.clip(path, video.choose_times(path, share), self.max_pixels, self.backend) for path in row["videos"]
+        ]
 
     def _messages(self, row: dict, clips: list[video.Clip]) -> list[dict]:
         messages = [{"role": m["role"], "content": self.chat.plain(_text(m))} for m in row["prompt"]]

@@ -36,6 +36,10 @@ class ParaGRPOConfig(GRPOConfig):
         metadata={"help": "Numbers of overview frames, one drawn per prompt and epoch; one value is no gating."},
     )
     max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
+    video_backend: str = field(
+        default="pyav",
+        metadata={"help": "Decoder: exact, or used where it can be trusted.", "choices": ["pyav", "decord"]},
+    )
     format_weight: float = field(default=1.0, metadata={"help": "Weight of the graded format reward."})
     dispatch: str = field(
         default="parallel",
@@ -63,6 +67,8 @@ class ParaGRPOConfig(GRPOConfig):
             raise ValueError(f"`frame_budgets` must be a list of positive integers, got {self.frame_budgets}.")
         if self.dispatch not in ("parallel", "sequential", "none"):
             raise ValueError(f"`dispatch` must be 'parallel', 'sequential' or 'none', got {self.dispatch!r}.")
+        if self.video_backend not in ("pyav", "decord"):
+            raise ValueError(f"`video_backend` must be 'pyav' or 'decord', got {self.video_backend!r}.")
         for name in ("max_pixels", "max_turn_length", "max_report_length", "crop_fps", "crop_frames"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")

@@ -91,6 +91,8 @@ class ParallelRollout:
             Most frames of a crop.
         max_pixels (`int`, *optional*, defaults to `50176`):
             Largest area of a frame, in pixels.
+        video_backend (`str`, *optional*, defaults to `"pyav"`):
+            Decoder of the crops, `"pyav"` or `"decord"`.
     """
 
     def __init__(
@@ -105,7 +107,9 @@ class ParallelRollout:
         crop_fps: float = 1.0,
         crop_frames: int = 16,
         max_pixels: int = 50176,
+        video_backend: str = "pyav",
     ):
+        self.video_backend = video_backend
         self.think_prefix, self.max_calls, self.max_turn_length = think_prefix, max_calls, max_turn_length
         self.max_turns = 0 if dispatch == "none" else max_turns
         self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
@@ -117,7 +121,7 @@ class ParallelRollout:
         """The rollout of a [`ParaGRPOConfig`]."""
         names = (
             "think_prefix", "dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length",
-            "max_report_length", "crop_fps", "crop_frames", "max_pixels",
+            "max_report_length", "crop_fps", "crop_frames", "max_pixels", "video_backend",
         )  # fmt: skip
         return cls(**{name: getattr(config, name) for name in names})
 
@@ -209,7 +213,7 @@ class ParallelRollout:
         clips = {}
         for crop in {crop for _, crop in jobs}:
             try:
-                clips[crop] = video.clip(crop.path, crop.times, self.max_pixels).prefetch()
+                clips[crop] = video.clip(crop.path, crop.times, self.max_pixels, self.video_backend).prefetch()
             except VideoError as error:
                 clips[crop] = error
         questions = {id(e): e for e in live}

@@ -39,7 +39,12 @@ class ParaGRPOTrainer(GRPOTrainer):
         super().__init__(model, reward_funcs, args=args, **kwargs)
         if own:
             self.data_collator = FrameBudgetCollator(
-                self.processing_class, args.frame_budgets, args.seed, args.max_pixels, tools=args.dispatch != "none"
+                self.processing_class,
+                args.frame_budgets,
+                args.seed,
+                args.max_pixels,
+                tools=args.dispatch != "none",
+                backend=args.video_backend,
             )
             self.add_callback(self.data_collator)
         self._videos_seen = self._videos_failed = 0

@@ -233,6 +233,28 @@ class TestStep:
         first = table["completion"][0][0]
         assert first["role"] == "assistant" and first["content"].startswith("<think>\n") and "<|im_" not in str(first)
 
+    def test_frames_decode_once_per_video_and_budget_whatever_the_micro_steps(
+        self, tmp_path, toy_checkpoint, processor, toy_rows, monkeypatch
+    ):
+        from paravt import decode, video
+
+        decoded = []
+        schedule = video._schedule
+
+        def counted(function, *args):
+            if function is decode.decode:
+                decoded.append((args[0], tuple(args[2])))
+            return schedule(function, *args)
+
+        monkeypatch.setattr(video, "_schedule", counted)
+        video._recent.clear()
+        args = config(tmp_path, gradient_accumulation_steps=4, frame_budgets=[4, 8], max_steps=1)
+        rows = Dataset.from_list(toy_rows[:4])
+        trainer = ParaGRPOTrainer(toy_checkpoint, spread, args, train_dataset=rows, processing_class=processor)
+        trainer.train()  # 16 rollouts of 4 rows, in 4 micro-steps
+        overviews = {d for d in decoded if len(d[1]) in (4, 8)}
+        assert len(decoded) == len(set(decoded)) and len(overviews) == 4
+
     def test_a_video_gone_bad_spoils_its_own_group_only(self, tmp_path, toy_checkpoint, processor, toy_rows, clips):
         bad = {**toy_rows[0], "videos": [str(clips / "damaged.mp4")], "key": "bad"}
         args = config(tmp_path, per_device_train_batch_size=8, frame_budgets=[8], max_bad_rows=0.6)
@@ -286,7 +308,6 @@ if __name__ == "__main__":
         out, per_device_train_batch_size=4, num_generations=4, max_completion_length=64, max_steps=int(steps),
         save_steps=1, report_to="none", use_cpu=True, bf16=False, gradient_checkpointing=False, logging_steps=1,
         max_turns=1, max_turn_length=24, max_report_length=8, max_pixels=1024, frame_budgets=[4, 8, 16, 32],
-        ddp_backend="gloo",
     )
     trainer = ParaGRPOTrainer(
         checkpoint, [accuracy_reward, format_reward, tool_reward], args,
