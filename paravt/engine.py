@@ -16,9 +16,11 @@ from transformers import (
 from trl.models import unwrap_model_for_generation
 
 
-# No policy may sample a picture or a tool response: the first breaks the forward pass, the second is a forgery.
+# No policy may sample a picture, a tool response or the start of a turn: the first breaks the forward pass, the others
+# are forgeries.
 FORBIDDEN = (
     "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<tool_response>", "</tool_response>",
+    "<|im_start|>",
 )  # fmt: skip
 
 

@@ -1,0 +1,92 @@
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from paravt import FrameBudgetCollator, toy
+from paravt.chat import Chat
+from paravt.engine import FORBIDDEN, TransformersEngine, image_features, reuse_features
+
+
+@pytest.fixture(scope="module")
+def model(toy_processor):
+    return toy.make_model(toy_processor).eval()
+
+
+@pytest.fixture(scope="module")
+def prompts(toy_processor, toy_rows):
+    """Two prompts of unequal length with images, and one without."""
+    from trl.data_utils import prepare_multimodal_messages
+
+    chat = Chat(toy_processor)
+    rows = [FrameBudgetCollator(toy_processor, [k], max_pixels=1024).prepare(toy_rows[0]) for k in (4, 16)]
+    made = [chat.prompt(prepare_multimodal_messages(r["prompt"], images=r["images"])) for r in rows]
+    return [*made, chat.prompt([{"role": "user", "content": "hello"}])]
+
+
+def sampled(model, processor, prompts, limits, **kwargs):
+    torch.manual_seed(0)
+    engine = TransformersEngine(model, processor, GenerationConfig(do_sample=True, temperature=0.7, top_k=0), **kwargs)
+    return engine.generate([p[0] for p in prompts], [p[1] for p in prompts], limits)
+
+
+class TestTransformersEngine:
+    def test_log_probabilities_are_those_of_the_model(self, model, toy_processor, prompts):
+        samples = sampled(model, toy_processor, prompts, [12, 12, 12])
+        for (ids, images), sample in zip(prompts, samples, strict=True):
+            whole = torch.tensor([ids + sample.ids])
+            inputs = {"input_ids": whole, "mm_token_type_ids": (whole == toy_processor.image_token_id).long()}
+            if images:
+                inputs |= image_features(toy_processor.image_processor, images)
+            with torch.no_grad():
+                logits = model(**inputs).logits[0, len(ids) - 1 : -1] / 0.7
+            engine = TransformersEngine(model, toy_processor)
+            logits[:, engine.suppressed] = -torch.inf
+            expected = logits.log_softmax(-1).gather(1, torch.tensor(sample.ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=2e-4, rtol=1e-3)
+
+    def test_limits_and_order(self, model, toy_processor, prompts):
+        samples = sampled(model, toy_processor, prompts, [3, 7, 5], max_batch=2)
+        assert [len(s.ids) for s in samples] == [3, 7, 5] and not any(s.finished for s in samples)
+        assert all(len(s.ids) == len(s.logprobs) for s in samples)
+
+    def test_finished_sequences_end_with_their_end_token(self, toy_processor, prompts):
+        model = toy.make_model(toy_processor).eval()
+        end = toy_processor.tokenizer.eos_token_id
+        with torch.no_grad():  # the end token's logit is pushed up
+            model.lm_head.weight[end] = model.lm_head.weight.abs().mean() * 40
+        samples = sampled(model, toy_processor, prompts * 8, [40] * 24)
+        assert any(s.finished for s in samples)
+        assert all(s.ids[-1] == end and end not in s.ids[:-1] for s in samples if s.finished)
+
+    def test_pictures_and_forgeries_cannot_be_sampled(self, model, toy_processor, prompts):
+        engine = TransformersEngine(model, toy_processor, GenerationConfig(do_sample=True, temperature=50.0, top_k=0))
+        samples = engine.generate([prompts[2][0]] * 32, [[]] * 32, [64] * 32)
+        text = toy_processor.tokenizer.batch_decode([s.ids for s in samples])
+        assert len(engine.suppressed) == len(FORBIDDEN) and not any(t in line for line in text for t in FORBIDDEN)
+
+
+class TestImageFeatures:
+    def test_equal_to_the_processor_and_processed_once(self, toy_processor, toy_rows, monkeypatch):
+        frames = FrameBudgetCollator(toy_processor, [8], max_pixels=1024).prepare(toy_rows[1])["images"]
+        for frame in frames:
+            frame.features = None
+        expected = toy_processor.image_processor(images=[*frames, *frames], return_tensors="pt")
+        found = image_features(toy_processor.image_processor, [*frames, *frames])
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        monkeypatch.setattr(type(toy_processor.image_processor), "__call__", lambda *a, **k: pytest.fail("again"))
+        with reuse_features(toy_processor):
+            again = toy_processor.image_processor([frames, frames])
+        assert torch.equal(again["pixel_values"], expected["pixel_values"])
+
+    def test_token_cost_is_known_before_decoding(self, toy_processor, clips):
+        from paravt import video
+        from paravt.chat import prepare_processor
+
+        chat = Chat(toy_processor)
+        prepare_processor(toy_processor, 50176)
+        for pixels in (1024, 8192, 50176):
+            (frame,) = video.clip(str(clips / "cfr.mp4"), [1.0], pixels).frames
+            cost = chat.image_tokens(frame)
+            grid = toy_processor.image_processor(images=[frame], return_tensors="pt")["image_grid_thw"]
+            assert cost == grid.prod().item() // 4
+        prepare_processor(toy_processor, 1024)
