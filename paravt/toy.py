@@ -33,7 +33,8 @@ def write_video(path: str, colour: str, start: float) -> None:
     """Writes a grey H.264 video with a flash of `colour` from `start`, in seconds."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     noise = np.random.default_rng(zlib.crc32(f"{colour} {start}".encode()))
-    with av.open(path + ".part", "w", format="mp4") as container:
+    part = f"{path}.{os.getpid()}"  # ranks may write the same video at once, and a killed run leaves no half one
+    with av.open(part, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=FPS, options={"preset": "veryfast", "crf": "18"})
         stream.width = stream.height = SIZE
         stream.pix_fmt, stream.codec_context.thread_count = "yuv420p", 1
@@ -45,7 +46,7 @@ def write_video(path: str, colour: str, start: float) -> None:
             frame.pts = i
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
-    os.replace(path + ".part", path)  # a killed run leaves no half video
+    os.replace(part, path)
 
 
 def make_rows(folder: str, count: int, seed: int = 0, kinds: Sequence[str] = ("oe", "mcq", "tvg")) -> list[dict]:
