@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .anchors import read_turn
-from .calls import ToolCall, parse_seconds, parse_tool_calls
+from .calls import NAME, ToolCall, parse_seconds, parse_tool_calls
 
 
 QUESTION_TYPES = ("mcq", "tvg", "oe")
@@ -143,7 +143,10 @@ def _tokens(text: str) -> list[str]:
 
 
 def token_f1(prediction: str, reference: str) -> float:
-    """F1 of the tokens of two texts, counted; articles, case and punctuation aside. 0 if either has no token."""
+    """
+    F1 of the tokens of two texts, counted; articles, case and punctuation aside, numbers with their signs kept whole.
+    Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) count by character. 0 if either has no token.
+    """
     said, truth = Counter(_tokens(prediction)), Counter(_tokens(reference))
     common = sum((said & truth).values())
     return 2 * common / (said.total() + truth.total()) if common else 0.0
@@ -268,6 +271,13 @@ def format_reward(completions, **columns) -> list[float]:
     return scores
 
 
+def _called(completion: str | list[dict]) -> bool:
+    """Whether TRL's own loop has parsed a call of the tool out of the text."""
+    messages = [] if isinstance(completion, str) else completion
+    calls = [call for message in messages for call in message.get("tool_calls") or []]
+    return any((call.get("function") or {}).get("name") == NAME for call in calls)
+
+
 def tool_reward(completions, *, right: float = 0.5, **columns) -> list[float]:
     """
     0 without a call, 0.1 for one that parses, 0.3 for one that executed, and 0.5 more if then the answer scores at
@@ -281,7 +291,9 @@ def tool_reward(completions, *, right: float = 0.5, **columns) -> list[float]:
     for completion, turns, calls, score in rows:
         if calls is None:  # rollouts of another loop: only the text is known
             texts = assistant_turns(completion, turns)
-            parsed = any(isinstance(c, ToolCall) for text in texts for c in parse_tool_calls(text))
+            parsed = any(isinstance(c, ToolCall) for text in texts for c in parse_tool_calls(text)) or _called(
+                completion
+            )
             executed = False
         else:
             parsed = any(call["status"] != "malformed" for call in calls)

@@ -1,7 +1,7 @@
 """
 PARA-GRPO from video files to a trained adapter.
 
-On the toy world, without arguments; it makes videos, cold-starts a tiny Qwen3-VL, trains it and prints what changed:
+On the toy world: it makes videos, cold-starts a tiny Qwen3-VL, trains it and prints what changed:
 
     accelerate launch recipes/para_grpo.py
 
@@ -12,14 +12,13 @@ A real checkpoint on ParaVT-shaped rows, on one GPU of 24 GB or on one node:
     accelerate launch --num_processes 8 recipes/para_grpo.py --config recipes/qwen3_vl_8b_8gpu.yaml \
         --dataset_name path/to/rl.parquet --video_root path/to/videos
 
-Vanilla GRPO is the same script with the knobs of the method off:
-
-    --anchor_weight 0 --frame_budgets 64 --think_prefix false
+Vanilla GRPO is the same script with `--anchor_weight 0 --frame_budgets 64 --think_prefix false`.
 """
 
 import os
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 
 import sft
 from accelerate import PartialState
@@ -31,6 +30,7 @@ from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
 from paravt.engine import TransformersEngine
 from paravt.evaluate import measure
+from paravt.judge import JudgeReward
 from paravt.metrics import table
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
@@ -42,6 +42,8 @@ class Arguments:
     video_root: str | None = field(default=None, metadata={"help": "Folder of relative video paths."})
     eval_rows: int = field(default=48, metadata={"help": "Rows held out and played before and after; 0 is none."})
     eval_budgets: list[int] | None = field(default=None, metadata={"help": "Frame budgets of the evaluation."})
+    judge_model: str | None = field(default=None, metadata={"help": "Model that judges open-ended answers."})
+    judge_url: str | None = field(default=None, metadata={"help": "Its OpenAI-compatible endpoint."})
     toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
 
 
@@ -78,13 +80,12 @@ def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConf
         "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
     }  # fmt: skip
 
-    def strict_accuracy(completions, **columns):
-        return accuracy_reward(completions, fallback=False, **columns)
-
-    strict_accuracy.__name__ = "accuracy_reward"
-    training.reward_weights = [1.0, training.format_weight, 1.0]
+    # Only what stands inside <answer> counts; without a judge, open-ended answers are scored by token F1.
+    accuracy = partial(accuracy_reward, fallback=False, mode="judge" if arguments.judge_model else "f1")
+    judges = [JudgeReward(arguments.judge_model, arguments.judge_url)] if arguments.judge_model else []
+    training.reward_weights = [1.0, training.format_weight, 1.0] + [1.0] * len(judges)
     trainer = ParaGRPOTrainer(
-        name, [strict_accuracy, format_reward, tool_reward], training, train_dataset=Dataset.from_list(rows),
+        name, [accuracy, format_reward, tool_reward, *judges], training, train_dataset=Dataset.from_list(rows),
         processing_class=processor, peft_config=get_peft_config(model_config), quantization_config=quantization,
     )  # fmt: skip
 

@@ -97,3 +97,49 @@ def test_an_endpoint_that_is_not_there(monkeypatch):
 def test_accuracy_leaves_open_ended_rows_to_the_judge():
     completions = ["<answer>B</answer>", "<answer>red</answer>"]
     assert accuracy_reward(completions, mode="judge", answer=["B", "red"], question_type=["mcq", "oe"]) == [1.0, None]
+
+
+def test_trl_awaits_it():
+    from trl.trainer.utils import get_callable_name, is_async_callable
+
+    reward = JudgeReward("m")
+    assert is_async_callable(reward) and get_callable_name(reward) == "judge_reward"
+
+
+@pytest.mark.slow
+def test_training_with_a_judge(judge, toy_checkpoint, toy_rows, tmp_path):
+    """Through the trainer: open-ended rows are judged, the others are not asked about."""
+    from datasets import Dataset
+    from transformers import AutoProcessor
+
+    from paravt import ParaGRPOConfig, ParaGRPOTrainer
+    from paravt.chat import prepare_processor
+    from paravt.rewards import format_reward
+
+    args = ParaGRPOConfig(
+        str(tmp_path),
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=48,
+        max_steps=1,
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        max_turns=1,
+        max_turn_length=24,
+        max_report_length=8,
+        max_pixels=1024,
+        frame_budgets=[4],
+        save_strategy="no",
+    )
+    trainer = ParaGRPOTrainer(
+        toy_checkpoint,
+        [accuracy_reward, format_reward, judge],
+        args,
+        train_dataset=Dataset.from_list(toy_rows),
+        processing_class=prepare_processor(AutoProcessor.from_pretrained(toy_checkpoint), 1024),
+    )
+    trainer.train()
+    assert "rewards/judge_reward/mean" in trainer.state.log_history[0]

@@ -250,6 +250,15 @@ class TestToolReward:
         assert tool_reward([forged], answer=["B"], question_type=["mcq"]) == [0.1]
         assert tool_reward(['<tool_call>{"name":"zoom"}</tool_call>'], answer=["B"], question_type=["mcq"]) == [0]
 
+    def test_calls_that_trl_has_parsed(self):
+        call = {"type": "function", "function": {"name": "crop_video", "arguments": {}}}
+        messages = [
+            {"role": "assistant", "content": "<think>a</think>", "tool_calls": [call]},
+            {"role": "tool", "content": "x"},
+        ]
+        other = [{**messages[0], "tool_calls": [{**call, "function": {"name": "zoom"}}]}]
+        assert tool_reward([messages, other], answer=["B"] * 2, question_type=["mcq"] * 2) == [pytest.approx(0.1), 0]
+
     def test_fault_7_a_poor_answer_is_not_right(self):
         turns = [{"role": "assistant", "content": "<think>a</think><answer>red " + "x y z " * 30 + "</answer>"}]
         columns = {"answer": ["red"], "question_type": ["oe"], "turns": [turns], "tool_calls": [[{"status": "ok"}]]}
