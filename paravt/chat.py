@@ -3,7 +3,7 @@
 import re
 
 from .prompts import THINK_PREFIX
-from .video import MULTIPLE
+from .timeline import MULTIPLE
 
 
 class Chat:

@@ -192,9 +192,6 @@ def temporal_iou(a: tuple[float, float], b: tuple[float, float]) -> float:
     return min(1.0, shared / (max(a[1], b[1]) - min(a[0], b[0]))) if shared > 0 else 0.0
 
 
-# ----------------------------------------------------------------------------------------------------------- rewards
-
-
 def _column(columns: dict, name: str, count: int) -> list:
     values = columns.get(name)
     return [None] * count if values is None else values
@@ -273,8 +270,7 @@ def format_reward(completions, **columns) -> list[float]:
 
 def _called(completion: str | list[dict]) -> bool:
     """Whether TRL's own loop has parsed a call of the tool out of the text."""
-    messages = [] if isinstance(completion, str) else completion
-    calls = [call for message in messages for call in message.get("tool_calls") or []]
+    calls = [c for m in completion if not isinstance(m, str) for c in m.get("tool_calls") or []]
     return any((call.get("function") or {}).get("name") == NAME for call in calls)
 
 

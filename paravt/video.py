@@ -3,32 +3,39 @@
 `python -m paravt.video FILE_OR_FOLDER...` checks files: a line per bad one with its cause, and a summary.
 """
 
-import math
-import numbers
 import os
 import sys
 import threading
-import urllib.parse
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 
 import numpy as np
-from pebble import ProcessExpired
 from PIL import Image
 
-from . import decode, workers
-from .decode import Index, VideoError, VideoInfo
+from . import decode, timeline
+from .decode import VideoError, VideoInfo
+from .timeline import choose_times, fit_size, local_path, probe, probe_many, sample_times
 
 
-__all__ = ["Clip", "Frames", "LazyFrame", "VideoError", "VideoInfo", "probe", "read_frames", "sample_times"]
+__all__ = [
+    "Clip",
+    "Frames",
+    "LazyFrame",
+    "VideoError",
+    "VideoInfo",
+    "choose_times",
+    "clip",
+    "fit_size",
+    "local_path",
+    "probe",
+    "probe_many",
+    "read_frames",
+    "sample_times",
+]
 
-TIMEOUT = 60.0  # seconds of wall clock for one file's frames
-MULTIPLE = 32  # patch size times merge size of Qwen3-VL: sides of a resized frame
 BACKENDS = ("pyav", "decord")
-failures: Counter = Counter()  # what went wrong, by kind, in this process
 
 
 @dataclass(frozen=True)
@@ -38,125 +45,6 @@ class Frames:
     images: list[Image.Image]
     times: list[float]
 
-
-def _schedule(function, *args):
-    return workers.submit(function, *args, timeout=TIMEOUT)
-
-
-def _result(future, path: str):
-    try:
-        return future.result()
-    except VideoError as error:
-        failures[error.reason.split(" (")[0].split(":")[0]] += 1
-        raise VideoError(path, error.reason) from None
-    except FutureTimeout:
-        failures["timeout"] += 1
-        raise VideoError(path, f"decoding took longer than {TIMEOUT:g} s") from None
-    except ProcessExpired as error:
-        failures["crash"] += 1
-        raise VideoError(path, f"the decoder crashed (exit code {error.exitcode})") from None
-    except (MemoryError, OSError, ValueError, RuntimeError, ArithmeticError) as error:
-        failures["error"] += 1
-        raise VideoError(path, f"{type(error).__name__}: {error}") from None
-
-
-# ------------------------------------------------------------------------------------------------ paths, index, times
-
-
-def local_path(path: str) -> str:
-    """The absolute path of a local file: the literal path, or else the path of a `file://` URI, unquoted once."""
-    path = os.fspath(path)
-    if os.path.exists(path):
-        return os.path.abspath(path)
-    plain = path[len("file://") :] if path.startswith("file://") else path
-    for candidate in (plain, urllib.parse.unquote(plain)):
-        if os.path.exists(candidate):
-            return os.path.abspath(candidate)
-    tried = " nor as ".join(dict.fromkeys(repr(p) for p in (path, urllib.parse.unquote(plain))))
-    raise VideoError(path, f"not found as {tried}")
-
-
-_indices: OrderedDict[tuple, Index] = OrderedDict()
-
-
-def _index(path: str) -> tuple[str, Index]:
-    path = local_path(path)
-    key = (path, *decode.check_file(path))
-    if key not in _indices:
-        _indices[key] = _result(_schedule(decode.scan, path), path)
-        if len(_indices) > 512:
-            _indices.popitem(last=False)
-    return path, _indices[key]
-
-
-def probe(path: str) -> VideoInfo:
-    """What is shown of a video. Raises [`VideoError`]."""
-    return _index(path)[1].info
-
-
-def probe_many(paths: Sequence[str], progress: bool = False) -> dict[str, VideoInfo | VideoError]:
-    """Probes distinct files in parallel; a file that cannot be shown maps to its error."""
-    from tqdm import tqdm
-
-    known, futures = {}, {}
-    for path in dict.fromkeys(paths):
-        try:
-            resolved = local_path(path)
-            futures[path] = (resolved, (resolved, *decode.check_file(resolved)), _schedule(decode.scan, resolved))
-        except VideoError as error:
-            known[path] = error
-    for path, (resolved, key, future) in tqdm(futures.items(), "Videos", disable=not progress, leave=False):
-        try:
-            _indices[key] = _result(future, resolved)
-            known[path] = _indices[key].info
-        except VideoError as error:
-            known[path] = error
-    while len(_indices) > 512:
-        _indices.popitem(last=False)
-    return known
-
-
-def sample_times(duration: float, k: int, start: float = 0.0, end: float | None = None) -> list[float]:
-    """`k` times spread over a window of a video, each in the middle of its share; all in seconds."""
-    end = duration if end is None else end
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k must be a positive integer, got {k!r}")
-    if not (math.isfinite(duration) and 0 <= start < end <= duration):
-        raise ValueError(f"the window {start} to {end} is not within 0 to {duration} seconds")
-    return [start + (i + 0.5) * (end - start) / k for i in range(k)]
-
-
-def choose_times(path: str, k: int, start: float = 0.0, end: float | None = None) -> list[float]:
-    """Times of `min(k, frames)` distinct frames spread over a window: the frames' own, known before decoding."""
-    path, index = _index(path)
-    times = sample_times(index.info.duration, k, start, end)
-    return [float(index.times[i]) for i in sorted(set(_frames_at(path, index, times)))]
-
-
-def _frames_at(path: str, index: Index, times: Sequence[float]) -> list[int]:
-    """The frame on screen at each time."""
-    info, stamps, frames = index.info, index.times, []
-    for time in times:
-        if not (isinstance(time, numbers.Real) and 0 <= time < info.duration + 1 / info.fps):
-            raise VideoError(path, f"no frame at {time} s: the video lasts {info.duration:.2f} s")
-        frames.append(int(np.searchsorted(stamps, time + 1e-6, "right")) - 1)
-    return frames
-
-
-def fit_size(width: int, height: int, max_pixels: int | None, multiple: int = MULTIPLE) -> tuple[int, int]:
-    """Width and height of a frame within `max_pixels`, sides rounded to `multiple` so that no model resizes again."""
-    if max_pixels is None:
-        return width, height
-    if max(width, height) > 200 * min(width, height):
-        raise ValueError(f"a frame of {width} x {height} pixels is too long and thin (more than 200 to 1)")
-    scale = min(1.0, math.sqrt(max_pixels / (width * height)))
-    sides = [max(multiple, round(side * scale / multiple) * multiple) for side in (width, height)]
-    while sides[0] * sides[1] > max(max_pixels, multiple * multiple) and max(sides) > multiple:
-        sides[sides.index(max(sides))] -= multiple
-    return sides[0], sides[1]
-
-
-# ------------------------------------------------------------------------------------------------------------ frames
 
 CACHE_BYTES = 128 * 2**20  # of pixels of decoded clips that nothing else keeps alive
 _clips: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
@@ -188,8 +76,8 @@ class Clip:
     """
 
     def __init__(self, path: str, times: tuple[float, ...], max_pixels: int | None, backend: str = "pyav"):
-        self.path, index = _index(path)
-        numbers = _frames_at(self.path, index, times)
+        self.path, index = timeline.find_index(path)
+        numbers = timeline.frames_at(self.path, index, times)
         try:
             self.size = fit_size(index.info.width, index.info.height, max_pixels)
         except ValueError as error:
@@ -208,8 +96,10 @@ class Clip:
         """Starts decoding in a worker and returns at once."""
         with self._lock:
             if self._pixels is None and self._future is None:
-                index = _index(self.path)[1]
-                self._future = _schedule(decode.decode, self.path, index, self._wanted, self.size, self._request[3])
+                index = timeline.find_index(self.path)[1]
+                self._future = timeline.schedule(
+                    decode.decode, self.path, index, self._wanted, self.size, self._request[3]
+                )
         return self
 
     def load(self) -> np.ndarray:
@@ -218,7 +108,7 @@ class Clip:
         with self._lock:
             if self._pixels is None:
                 try:
-                    self._pixels, served = _result(self._future, self.path)
+                    self._pixels, served = timeline.result(self._future, self.path)
                 finally:
                     self._future = None
                 if served != self._request[3]:

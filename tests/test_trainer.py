@@ -236,17 +236,17 @@ class TestStep:
     def test_frames_decode_once_per_video_and_budget_whatever_the_micro_steps(
         self, tmp_path, toy_checkpoint, processor, toy_rows, monkeypatch
     ):
-        from paravt import decode, video
+        from paravt import decode, timeline, video
 
         decoded = []
-        schedule = video._schedule
+        schedule = timeline.schedule
 
         def counted(function, *args):
             if function is decode.decode:
                 decoded.append((args[0], tuple(args[2])))
             return schedule(function, *args)
 
-        monkeypatch.setattr(video, "_schedule", counted)
+        monkeypatch.setattr(timeline, "schedule", counted)
         video._recent.clear()
         args = config(tmp_path, gradient_accumulation_steps=4, frame_budgets=[4, 8], max_steps=1)
         rows = Dataset.from_list(toy_rows[:4])

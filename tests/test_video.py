@@ -8,7 +8,7 @@ import pytest
 from conftest import ffmpeg, read_barcode
 from PIL import Image
 
-from paravt import decode, video
+from paravt import decode, timeline, video
 from paravt.video import VideoError, clip, probe, read_frames, sample_times
 
 
@@ -178,17 +178,17 @@ class TestWorkers:
         "work, cause", [("sum(range(10**12))", "longer than"), ("__import__('os').abort()", "crashed")]
     )
     def test_a_decoder_that_hangs_or_dies_is_an_error_and_the_next_decode_works(self, clips, monkeypatch, work, cause):
-        monkeypatch.setattr(video, "TIMEOUT", 1.0)
-        before = sum(video.failures.values())
+        monkeypatch.setattr(timeline, "TIMEOUT", 1.0)
+        before = sum(timeline.failures.values())
         start = time.time()
         with pytest.raises(VideoError, match=cause):
-            video._result(video._schedule(eval, work), "x.mp4")
-        assert time.time() - start < 20 and sum(video.failures.values()) == before + 1
+            timeline.result(timeline.schedule(eval, work), "x.mp4")
+        assert time.time() - start < 20 and sum(timeline.failures.values()) == before + 1
         monkeypatch.undo()
         assert barcodes(clips / "cfr.mp4", [3.0]) == [90]
 
     def test_workers_load_neither_torch_nor_the_main_script(self):
-        loaded = video._result(video._schedule(eval, "list(__import__('sys').modules)"), "")
+        loaded = timeline.result(timeline.schedule(eval, "list(__import__('sys').modules)"), "")
         assert "paravt.workers" in loaded and not {"torch", "transformers", "PIL", "pytest", "conftest"} & set(loaded)
 
     def test_many_crops_at_once(self, clips):
@@ -210,14 +210,14 @@ class TestWorkers:
 class TestLazyFrames:
     def test_decode_once_and_share(self, clips, monkeypatch):
         count = 0
-        schedule = video._schedule
+        schedule = timeline.schedule
 
         def counted(function, *args):
             nonlocal count
             count += function is decode.decode
             return schedule(function, *args)
 
-        monkeypatch.setattr(video, "_schedule", counted)
+        monkeypatch.setattr(timeline, "schedule", counted)
         frames = [f for _ in range(8) for f in clip(str(clips / "cfr.mp4"), [4.0, 5.0]).frames]
         assert count == 0 and [round(f.time, 2) for f in frames[:2]] == [4, 5]
         assert [read_barcode(f) for f in frames] == [120, 150] * 8 and count == 1

@@ -1,0 +1,134 @@
+"""What a file shows and when: paths, indices of time stamps, times of frames, sizes; found in workers, kept here."""
+
+import math
+import numbers
+import os
+import urllib.parse
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+
+import numpy as np
+from pebble import ProcessExpired
+
+from . import decode, workers
+from .decode import Index, VideoError, VideoInfo
+
+
+TIMEOUT = 60.0  # seconds of wall clock for one file's frames
+MULTIPLE = 32  # patch size times merge size of Qwen3-VL: sides of a resized frame
+failures: Counter = Counter()  # what went wrong, by kind, in this process
+
+
+def schedule(function, *args):
+    return workers.submit(function, *args, timeout=TIMEOUT)
+
+
+def result(future, path: str):
+    try:
+        return future.result()
+    except VideoError as error:
+        failures[error.reason.split(" (")[0].split(":")[0]] += 1
+        raise VideoError(path, error.reason) from None
+    except FutureTimeout:
+        failures["timeout"] += 1
+        raise VideoError(path, f"decoding took longer than {TIMEOUT:g} s") from None
+    except ProcessExpired as error:
+        failures["crash"] += 1
+        raise VideoError(path, f"the decoder crashed (exit code {error.exitcode})") from None
+    except (MemoryError, OSError, ValueError, RuntimeError, ArithmeticError) as error:
+        failures["error"] += 1
+        raise VideoError(path, f"{type(error).__name__}: {error}") from None
+
+
+def local_path(path: str) -> str:
+    """The absolute path of a local file: the literal path, or else the path of a `file://` URI, unquoted once."""
+    path = os.fspath(path)
+    if os.path.exists(path):
+        return os.path.abspath(path)
+    plain = path[len("file://") :] if path.startswith("file://") else path
+    for candidate in (plain, urllib.parse.unquote(plain)):
+        if os.path.exists(candidate):
+            return os.path.abspath(candidate)
+    tried = " nor as ".join(dict.fromkeys(repr(p) for p in (path, urllib.parse.unquote(plain))))
+    raise VideoError(path, f"not found as {tried}")
+
+
+_indices: OrderedDict[tuple, Index] = OrderedDict()
+
+
+def find_index(path: str) -> tuple[str, Index]:
+    path = local_path(path)
+    key = (path, *decode.check_file(path))
+    if key not in _indices:
+        _indices[key] = result(schedule(decode.scan, path), path)
+        if len(_indices) > 512:
+            _indices.popitem(last=False)
+    return path, _indices[key]
+
+
+def probe(path: str) -> VideoInfo:
+    """What is shown of a video. Raises [`VideoError`]."""
+    return find_index(path)[1].info
+
+
+def probe_many(paths: Sequence[str], progress: bool = False) -> dict[str, VideoInfo | VideoError]:
+    """Probes distinct files in parallel; a file that cannot be shown maps to its error."""
+    from tqdm import tqdm
+
+    known, futures = {}, {}
+    for path in dict.fromkeys(paths):
+        try:
+            resolved = local_path(path)
+            futures[path] = (resolved, (resolved, *decode.check_file(resolved)), schedule(decode.scan, resolved))
+        except VideoError as error:
+            known[path] = error
+    for path, (resolved, key, future) in tqdm(futures.items(), "Videos", disable=not progress, leave=False):
+        try:
+            _indices[key] = result(future, resolved)
+            known[path] = _indices[key].info
+        except VideoError as error:
+            known[path] = error
+    while len(_indices) > 512:
+        _indices.popitem(last=False)
+    return known
+
+
+def sample_times(duration: float, k: int, start: float = 0.0, end: float | None = None) -> list[float]:
+    """`k` times spread over a window of a video, each in the middle of its share; all in seconds."""
+    end = duration if end is None else end
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"k must be a positive integer, got {k!r}")
+    if not (math.isfinite(duration) and 0 <= start < end <= duration):
+        raise ValueError(f"the window {start} to {end} is not within 0 to {duration} seconds")
+    return [start + (i + 0.5) * (end - start) / k for i in range(k)]
+
+
+def choose_times(path: str, k: int, start: float = 0.0, end: float | None = None) -> list[float]:
+    """Times of `min(k, frames)` distinct frames spread over a window: the frames' own, known before decoding."""
+    path, index = find_index(path)
+    times = sample_times(index.info.duration, k, start, end)
+    return [float(index.times[i]) for i in sorted(set(frames_at(path, index, times)))]
+
+
+def frames_at(path: str, index: Index, times: Sequence[float]) -> list[int]:
+    """The frame on screen at each time."""
+    info, stamps, frames = index.info, index.times, []
+    for time in times:
+        if not (isinstance(time, numbers.Real) and 0 <= time < info.duration + 1 / info.fps):
+            raise VideoError(path, f"no frame at {time} s: the video lasts {info.duration:.2f} s")
+        frames.append(int(np.searchsorted(stamps, time + 1e-6, "right")) - 1)
+    return frames
+
+
+def fit_size(width: int, height: int, max_pixels: int | None, multiple: int = MULTIPLE) -> tuple[int, int]:
+    """Width and height of a frame within `max_pixels`, sides rounded to `multiple` so that no model resizes again."""
+    if max_pixels is None:
+        return width, height
+    if max(width, height) > 200 * min(width, height):
+        raise ValueError(f"a frame of {width} x {height} pixels is too long and thin (more than 200 to 1)")
+    scale = min(1.0, math.sqrt(max_pixels / (width * height)))
+    sides = [max(multiple, round(side * scale / multiple) * multiple) for side in (width, height)]
+    while sides[0] * sides[1] > max(max_pixels, multiple * multiple) and max(sides) > multiple:
+        sides[sides.index(max(sides))] -= multiple
+    return sides[0], sides[1]
