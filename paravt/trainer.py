@@ -11,7 +11,7 @@ from .config import ParaGRPOConfig
 from .engine import reuse_features
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
-from .video import VideoError
+from .video import LazyFrame, VideoError
 
 
 class ParaGRPOTrainer(GRPOTrainer):
@@ -80,9 +80,8 @@ class ParaGRPOTrainer(GRPOTrainer):
     def _decode(self, inputs, mode) -> list:
         """Decodes the distinct clips of the generation batch, all at once; a clip that fails spoils its rows only."""
         start = time.perf_counter()
-        clips = {
-            id(frame.clip): frame.clip for row in inputs for frame in row.get("images") or [] if hasattr(frame, "clip")
-        }
+        frames = [frame for row in inputs for frame in row.get("images") or [] if isinstance(frame, LazyFrame)]
+        clips = {id(frame.clip): frame.clip for frame in frames}
         errors = {}
         for clip in clips.values():
             clip.prefetch()
@@ -92,10 +91,9 @@ class ParaGRPOTrainer(GRPOTrainer):
             except VideoError as error:
                 clip.fill()
                 errors[key] = str(error)
-        for row in inputs:
-            found = [errors[id(f.clip)] for f in row.get("images") or [] if errors and id(f.clip) in errors]
-            if found:
-                row["video_error"] = found[0]
+        for row in inputs if errors else []:
+            owners = [id(f.clip) for f in row.get("images") or [] if isinstance(f, LazyFrame)]
+            row["video_error"] = next((errors[i] for i in owners if i in errors), row.get("video_error"))
         if clips or any(row.get("video_error") for row in inputs):
             self._videos_seen += len(inputs)
             self._videos_failed += sum(bool(row.get("video_error")) for row in inputs)

@@ -86,7 +86,7 @@ class Clip:
         self._wanted = sorted(set(numbers))
         self._rows = [self._wanted.index(i) for i in numbers]
         self._request = (path, times, max_pixels, backend)
-        self._lock, self._future, self._pixels = threading.Lock(), None, None
+        self._lock, self._future, self._pixels, self._filled = threading.Lock(), None, None, False
         self.frames = [LazyFrame(self, i) for i in range(len(numbers))]
 
     def __reduce__(self):  # a clip travels as its request: no pixels between processes
@@ -118,10 +118,12 @@ class Clip:
 
     def fill(self) -> None:
         """Grey frames in place of a file that cannot be decoded, for a row whose rollouts will not count."""
-        self._pixels = np.full((len(self._wanted), self.size[1], self.size[0], 3), 127, np.uint8)
+        self._pixels, self._filled = np.full((len(self._wanted), *self.size[::-1], 3), 127, np.uint8), True
 
     def release(self) -> None:
         """Frees what a model was fed; the pixels stay as long as the cache has room."""
+        if self._filled:  # the next to ask is told again
+            self._pixels, self._filled = None, False
         for frame in self.frames:
             frame._im = frame.features = None
 

@@ -236,6 +236,14 @@ class TestLazyFrames:
         requests = [clip(path, [1.0]), clip(path, [2.0]), clip(path, [1.0], 8192), clip(path, [1.0, 2.0])]
         assert len({id(c) for c in requests}) == 4 and clip(path, [1.0]) is requests[0]
 
+    def test_stand_in_pixels_do_not_outlive_their_batch(self, clips):
+        broken = clip(str(clips / "damaged.mp4"), [6.2])
+        broken.fill()
+        assert broken.frames[0].getpixel((0, 0)) == (127, 127, 127)
+        broken.release()
+        with pytest.raises(VideoError, match="damaged"):
+            clip(str(clips / "damaged.mp4"), [6.2]).load()
+
     def test_cache_is_bounded(self, clips, monkeypatch):
         monkeypatch.setattr(video, "CACHE_BYTES", 3 * 192 * 96 * 3)
         for i in range(20):
