@@ -48,13 +48,10 @@ def measure(
     """Rates of [`metrics.summarise`] for each frame budget, over the same rows."""
     from tqdm import tqdm
 
-    found = {}
     work = [(budget, start) for budget in budgets for start in range(0, len(rows), batch_size)]
     stats: dict[int, list[dict]] = {}
     for budget, start in tqdm(work, "Evaluation", disable=not progress, leave=False):
         collator = FrameBudgetCollator(processor, [budget], max_pixels=max_pixels)
         played = play(rollout, engine, collator, rows[start : start + batch_size], max_completion_length)
         stats.setdefault(budget, []).extend(row["stats"] for row in played)
-    for budget, values in stats.items():
-        found[budget] = summarise(values)
-    return found
+    return {budget: summarise(values) for budget, values in stats.items()}

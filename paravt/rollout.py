@@ -68,7 +68,7 @@ class ParallelRollout:
     crops of all calls of all rollouts in one batch, their reports come back in call order, and the main agent goes on.
 
     It is a `rollout_func` for [`~trl.GRPOTrainer`], whose prompts must come from a [`FrameBudgetCollator`]; [`run`]
-    serves evaluation and questions with any engine.
+    serves evaluation with any engine.
 
     Args:
         think_prefix (`bool`, *optional*, defaults to `True`):
@@ -216,7 +216,7 @@ class ParallelRollout:
                 clips[crop] = video.clip(crop.path, crop.times, self.max_pixels, self.video_backend).prefetch()
             except VideoError as error:
                 clips[crop] = error
-        questions = {id(e): e for e in live}
+        owners = {id(e): e for e in live}
         tasks = []
         for (owner, crop), slots in jobs.items():
             try:
@@ -227,10 +227,8 @@ class ParallelRollout:
                 for slot in slots:
                     slot.status, slot.response = "failed", f"Error: the video cannot be read, {error.reason}."
                 continue
-            messages = subagent_messages(questions[owner].question, crop.start, crop.end, clips[crop].frames)
-            tasks.append(
-                (slots, crop, *chat.prompt(messages), self._report_room(chat, questions[owner], waiting, limit))
-            )
+            messages = subagent_messages(owners[owner].question, crop.start, crop.end, clips[crop].frames)
+            tasks.append((slots, crop, *chat.prompt(messages), self._report_room(chat, owners[owner], waiting, limit)))
         least = min(MIN_REPORT_TOKENS, self.max_report_length)
         fitting = [task for task in tasks if task[4] >= least]
         for slots, *_ in (task for task in tasks if task[4] < least):

@@ -61,10 +61,14 @@ def find_index(path: str) -> tuple[str, Index]:
     path = local_path(path)
     key = (path, *decode.check_file(path))
     if key not in _indices:
-        _indices[key] = result(schedule(decode.scan, path), path)
-        if len(_indices) > 512:
-            _indices.popitem(last=False)
+        _remember(key, result(schedule(decode.scan, path), path))
     return path, _indices[key]
+
+
+def _remember(key: tuple, index: Index) -> None:
+    _indices[key] = index
+    if len(_indices) > 512:
+        _indices.popitem(last=False)
 
 
 def probe(path: str) -> VideoInfo:
@@ -80,17 +84,19 @@ def probe_many(paths: Sequence[str], progress: bool = False) -> dict[str, VideoI
     for path in dict.fromkeys(paths):
         try:
             resolved = local_path(path)
-            futures[path] = (resolved, (resolved, *decode.check_file(resolved)), schedule(decode.scan, resolved))
+            key = (resolved, *decode.check_file(resolved))
+            if key in _indices:
+                known[path] = _indices[key].info
+            else:
+                futures[path] = (resolved, key, schedule(decode.scan, resolved))
         except VideoError as error:
             known[path] = error
     for path, (resolved, key, future) in tqdm(futures.items(), "Videos", disable=not progress, leave=False):
         try:
-            _indices[key] = result(future, resolved)
+            _remember(key, result(future, resolved))
             known[path] = _indices[key].info
         except VideoError as error:
             known[path] = error
-    while len(_indices) > 512:
-        _indices.popitem(last=False)
     return known
 
 

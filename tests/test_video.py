@@ -36,6 +36,16 @@ class TestProbe:
         assert (info.num_frames, info.width, info.height) == (frames, 192, 96)
         assert info.duration == pytest.approx(duration, abs=0.002)
 
+    def test_many_files_are_read_once_and_errors_are_theirs(self, clips, monkeypatch):
+        paths = [str(clips / name) for name in ("cfr.mp4", "page.mp4", "missing.mp4", "vfr.mp4", "cfr.mp4")]
+        first = video.probe_many(paths)
+        assert [isinstance(first[p], VideoError) for p in paths] == [False, True, True, False, False]
+        scanned = []
+        schedule = timeline.schedule
+        monkeypatch.setattr(timeline, "schedule", lambda f, *a: scanned.append(a[0]) or schedule(f, *a))
+        again = video.probe_many(paths)
+        assert scanned == [str(clips / "page.mp4")] and again[paths[0]] == first[paths[0]]
+
     def test_rotation_is_upright(self, clips):
         info = probe(str(clips / "rotated.mp4"))
         assert (info.width, info.height, info.rotation) == (96, 192, 90)
