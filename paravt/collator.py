@@ -168,9 +168,10 @@ class SupervisedCollator:
                 continue
             text = _text(message)
             placed = self.chat.between(pending) if pending else []
-            if prefix and text.startswith(prefix):
-                placed, text = placed + self.chat.prefix, text[len(prefix) :]
-            written = self.chat.tokenize(text) + [self.chat.tokenizer.eos_token_id]
+            # The prefix has the tokens of a rollout; it is learned, so that a run without it starts alike.
+            start = self.chat.prefix if prefix and text.startswith(prefix) else []
+            text = text[len(prefix) :] if start else text
+            written = start + self.chat.tokenize(text) + [self.chat.tokenizer.eos_token_id]
             ids, mask, pending = ids + placed + written, mask + [0] * len(placed) + [1] * len(written), []
         if not any(mask):
             raise ValueError(f"row {row.get('key')!r} has no assistant text to learn from")

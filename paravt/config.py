@@ -20,6 +20,11 @@ class ParaGRPOConfig(GRPOConfig):
 
     _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + ["anchor_tags"]
 
+    # A mask for whole sequences, TRL's default, can drop a long rollout for a few tokens.
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={"help": GRPOConfig.__dataclass_fields__["vllm_importance_sampling_mode"].metadata["help"]},
+    )
     anchor_weight: float = field(default=0.5, metadata={"help": "Weight of the anchor in the advantage; 0 is off."})
     anchor_tags: dict[str, Any] | str | None = field(
         default_factory=lambda: dict(ANCHOR_TAGS),
@@ -41,6 +46,7 @@ class ParaGRPOConfig(GRPOConfig):
         metadata={"help": "Decoder: exact, or used where it can be trusted.", "choices": ["pyav", "decord"]},
     )
     format_weight: float = field(default=1.0, metadata={"help": "Weight of the graded format reward."})
+    tool_weight: float = field(default=1.0, metadata={"help": "Weight of the tool reward."})
     dispatch: str = field(
         default="parallel",
         metadata={"help": "How calls are served.", "choices": ["parallel", "sequential", "none"]},

@@ -1,6 +1,6 @@
 """Generation behind one function: token ids and images in, sampled ids and their log-probabilities out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
+from trl.distributed import DistributedBackend
 from trl.models import unwrap_model_for_generation
 
 
@@ -72,6 +73,12 @@ def reuse_features(processor):
         processor.image_processor = inner
 
 
+def forbidden_ids(tokenizer) -> list[int]:
+    """Ids of the tokens that are never sampled."""
+    ids = tokenizer.convert_tokens_to_ids(list(FORBIDDEN))
+    return [i for i in ids if i not in (None, tokenizer.unk_token_id)]
+
+
 class _LogProbs(LogitsProcessor, StoppingCriteria):
     """Log-probabilities of the sampled tokens, one step at a time: (B, V) scores are never kept for all steps."""
 
@@ -99,7 +106,12 @@ class TransformersEngine:
             How tokens are drawn; greedy decoding if not given.
         max_batch (`int`, *optional*, defaults to `64`):
             Most sequences generated at a time.
+        group ([`~accelerate.Accelerator`], *optional*):
+            Ranks that share one sharded model: every forward pass is theirs together, so each takes part in the
+            batches of all, with a token of its own where it has nothing to say.
     """
+
+    max_length = None
 
     def __init__(
         self,
@@ -107,33 +119,60 @@ class TransformersEngine:
         processor,
         generation_config: GenerationConfig | None = None,
         max_batch: int = 64,
+        group=None,
     ):
         self._open = (lambda: nullcontext(model)) if isinstance(model, torch.nn.Module) else model
         self.processor, self.tokenizer, self.max_batch = processor, processor.tokenizer, max_batch
         self.config = generation_config or GenerationConfig(do_sample=False)
-        self.suppressed = [
-            i
-            for i in self.tokenizer.convert_tokens_to_ids(list(FORBIDDEN))
-            if i not in (None, self.tokenizer.unk_token_id)
-        ]
+        self.group, self._model = group, None
 
     @classmethod
     def from_trainer(cls, trainer) -> "TransformersEngine":
         """The policy of a TRL trainer, with the trainer's sampling settings."""
 
+        distributed = DistributedBackend(trainer.accelerator)
+
+        @contextmanager
         def open_policy():
-            return unwrap_model_for_generation(
-                trainer.model_wrapped,
-                trainer.accelerator,
-                gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
-                generation_kwargs=trainer.generation_kwargs,
-                gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-            )
+            with (
+                unwrap_model_for_generation(
+                    trainer.model_wrapped,
+                    trainer.accelerator,
+                    gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+                    generation_kwargs=trainer.generation_kwargs,
+                    gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+                ) as model,
+                distributed.summon_full_params(trainer.model_wrapped, recurse=False),
+            ):
+                yield model
 
         batch = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
-        return cls(open_policy, trainer.processing_class, trainer.generation_config, max_batch=batch)
+        sharded = distributed.is_fsdp or (distributed.is_zero3 and not trainer.args.ds3_gather_for_generation)
+        group = trainer.accelerator if sharded and trainer.accelerator.num_processes > 1 else None
+        return cls(open_policy, trainer.processing_class, trainer.generation_config, max_batch=batch, group=group)
 
-    def generate(self, prompts: list[list[int]], images: list[list], max_new_tokens: Sequence[int]) -> list[Sample]:
+    def greedy(self) -> "TransformersEngine":
+        """From now on the likeliest token is taken."""
+        self.config = GenerationConfig(do_sample=False)
+        return self
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Within it the model is ready to generate: sharded weights are gathered once, not once per round."""
+        with self._open() as model, torch.no_grad():
+            self._model = model
+            try:
+                yield
+            finally:
+                self._model = None
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        images: list[list],
+        max_new_tokens: Sequence[int],
+        done: Callable[[int, Sample], None] | None = None,
+    ) -> list[Sample]:
         """
         One sequence per prompt.
 
@@ -141,18 +180,29 @@ class TransformersEngine:
             prompts (`list[list[int]]`): Token ids, with one placeholder per visual token.
             images (`list[list]`): The images of each prompt, in order; an empty list for none.
             max_new_tokens (`Sequence[int]`): Limit of each sequence.
+            done (`Callable`, *optional*): Called with the number and the sample of a prompt as soon as it has ended.
         """
+        if self._model is None:
+            with self.session():
+                return self.generate(prompts, images, max_new_tokens, done)
         samples: list[Sample | None] = [None] * len(prompts)
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # similar lengths together: less padding
-        with self._open() as model, torch.no_grad():
-            for start in range(0, len(order), self.max_batch):
-                rows = order[start : start + self.max_batch]
-                batch = self._generate(
-                    model, [prompts[i] for i in rows], [images[i] for i in rows], [max_new_tokens[i] for i in rows]
-                )
-                for i, sample in zip(rows, batch, strict=True):
-                    samples[i] = sample
+        batches = [order[start : start + self.max_batch] for start in range(0, len(order), self.max_batch)]
+        for rows in batches + [[]] * (self._most(len(batches)) - len(batches)):
+            batch = [[column[i] for i in rows] for column in (prompts, images, max_new_tokens)]
+            if not rows:
+                batch = [[[self.tokenizer.eos_token_id]], [[]], [1]]
+            for i, sample in zip(rows, self._generate(self._model, *batch), strict=False):
+                samples[i] = sample
+                if done is not None:
+                    done(i, sample)
         return samples
+
+    def _most(self, count: int) -> int:
+        """The largest `count` of the ranks that share the model."""
+        if self.group is None:
+            return count
+        return int(self.group.gather(torch.tensor([count], device=self.group.device)).max())
 
     def _generate(self, model, prompts, images, limits) -> list[Sample]:
         width = max(len(ids) for ids in prompts)
@@ -169,7 +219,7 @@ class TransformersEngine:
             max_new_tokens=max(limits),
             pad_token_id=pad,
             eos_token_id=self.config.eos_token_id or self.tokenizer.eos_token_id,
-            suppress_tokens=sorted({*(self.config.suppress_tokens or []), *self.suppressed}),
+            suppress_tokens=sorted({*(self.config.suppress_tokens or []), *forbidden_ids(self.tokenizer)}),
         )
         recorder = _LogProbs(config.temperature if config.do_sample else 1.0)
         out = model.generate(

@@ -10,10 +10,13 @@ def episode_stats(calls: Sequence[dict], parseable: bool, accuracy: float | None
         "compliance": float(parseable),
         "calls": float(len(calls)),
         "failed": float(sum(call["status"] != "ok" for call in calls)),
+        "over_budget": float(sum(call["status"] == "budget" for call in calls)),
         "calling_turns": float(len({call["turn"] for call in calls})),
         "callers": float(bool(calls)),
         "scored": float(accuracy is not None),
         "accuracy": accuracy or 0.0,
+        "callers_scored": float(accuracy is not None and bool(calls)),
+        "callers_accuracy": (accuracy or 0.0) * bool(calls),
         "skippers_scored": float(accuracy is not None and not calls),
         "skippers_accuracy": (accuracy or 0.0) * (not calls),
     }
@@ -31,7 +34,9 @@ def summarise(stats: Iterable[dict[str, float]]) -> dict[str, float]:
         "calls_per_turn": ("calls", "calling_turns"),
         "call_rate": ("callers", "rollouts"),
         "failure_rate": ("failed", "calls"),
+        "over_budget_rate": ("over_budget", "calls"),
         "accuracy": ("accuracy", "scored"),
+        "answered_with_tool_accuracy": ("callers_accuracy", "callers_scored"),
         "answered_without_tool_accuracy": ("skippers_accuracy", "skippers_scored"),
     }
     return {name: total[a] / total[b] for name, (a, b) in rates.items() if total.get(b)}

@@ -1,5 +1,6 @@
 """The one episode loop, also TRL's `rollout_func`: generation, parallel crops, sub-agents, tool responses."""
 
+import math
 from dataclasses import dataclass, field
 
 from . import video
@@ -9,7 +10,7 @@ from .chat import Chat
 from .engine import Sample, TransformersEngine
 from .prompts import LAST_TURN, subagent_messages
 from .tools import Crop, ToolError, resolve
-from .video import VideoError
+from .video import Clip, VideoError
 
 
 ANSWER_TOKENS = 64  # kept free for the last answer when reports are cut to what fits
@@ -27,9 +28,13 @@ class Slot:
     start: float | None = None
     end: float | None = None
     crop: Crop | None = field(default=None, repr=False)
+    clip: Clip | None = field(default=None, repr=False)
+
+    def fail(self, error: VideoError) -> None:
+        self.status, self.response = "failed", f"Error: the video cannot be read, {error.reason}."
 
     def record(self) -> dict:
-        return {name: value for name, value in vars(self).items() if name != "crop"}
+        return {name: value for name, value in vars(self).items() if name not in ("crop", "clip")}
 
 
 @dataclass
@@ -60,6 +65,15 @@ class Episode:
     @property
     def served(self) -> int:
         return sum(slot.status == "ok" for slot in self.slots)
+
+
+def engine_of(trainer):
+    """The engine that generates for a TRL trainer, with the trainer's sampling settings."""
+    if not trainer.args.use_vllm:
+        return TransformersEngine.from_trainer(trainer)
+    from .vllm_engine import VLLMEngine, VLLMServerEngine
+
+    return (VLLMEngine if trainer.args.vllm_mode == "colocate" else VLLMServerEngine).from_trainer(trainer)
 
 
 class ParallelRollout:
@@ -115,6 +129,7 @@ class ParallelRollout:
         self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
         self.max_report_length, self.max_pixels = max_report_length, max_pixels
         self.crop_fps, self.crop_frames = crop_fps, crop_frames
+        self.generated = 0  # tokens sampled so far, by main agents and sub-agents
 
     @classmethod
     def from_config(cls, config) -> "ParallelRollout":
@@ -127,9 +142,7 @@ class ParallelRollout:
 
     def __call__(self, prompts: list[list[dict]], trainer) -> dict[str, list]:
         """TRL's `rollout_func`: one episode per prompt; `turns` and `tool_calls` go to the reward functions."""
-        if trainer.args.use_vllm:
-            raise ValueError("`use_vllm=True` is not supported by `ParallelRollout` yet; set `use_vllm=False`")
-        engine = TransformersEngine.from_trainer(trainer)
+        engine = engine_of(trainer)
         episodes = self.run(prompts, engine, trainer.max_completion_length)
         return {
             "prompt_ids": [e.prompt_ids for e in episodes],
@@ -144,16 +157,16 @@ class ParallelRollout:
         """Plays one episode per prompt, all in step. Prompts are messages whose images are filled in."""
         chat = Chat(engine.processor, self.think_prefix)
         episodes = [self._start(chat, prompt) for prompt in prompts]
-        for turn in range(self.max_turns + 1):
-            live = [e for e in episodes if not e.done]
-            if not live:
-                break
-            self._speak(chat, engine, live, turn, max_completion_length)
-            waiting = {id(e): [s for s in e.slots if s.turn == turn] for e in live if not e.done}
-            self._serve(chat, engine, live, waiting, max_completion_length)
-            for e in live:
-                if not e.done:
-                    self._gather(chat, e, waiting[id(e)], turn, max_completion_length)
+        with engine.session():
+            # As many rounds on every rank, since ranks may share an engine; an empty one costs nothing.
+            for turn in range(self.max_turns + 1):
+                live = [e for e in episodes if not e.done]
+                self._speak(chat, engine, live, turn, max_completion_length)
+                waiting = {id(e): [s for s in e.slots if s.turn == turn] for e in live if not e.done}
+                self._serve(chat, engine, live, waiting, max_completion_length)
+                for e in live:
+                    if not e.done:
+                        self._gather(chat, e, waiting[id(e)], turn, max_completion_length)
         return episodes
 
     def _start(self, chat: Chat, prompt: list[dict]) -> Episode:
@@ -167,27 +180,48 @@ class ParallelRollout:
         """One turn of the main agents; it ends with slots for their calls, or is their last."""
         for e in live:
             e.place(chat.prefix)
-        room = [max(1, min(self.max_turn_length, limit - len(e.ids))) for e in live]
-        samples = engine.generate([e.prompt_ids + e.ids for e in live], [e.images for e in live], room)
-        for e, sample in zip(live, samples, strict=True):
-            pieces = token_texts(sample.ids, chat.tokenizer)
-            text, length = "".join(pieces), len(sample.ids)
-            forged = text.find("<tool_response>")
-            if forged >= 0:  # what follows is not the model's to write: it is dropped from the history
-                while length > 1 and sum(map(len, pieces[: length - 1])) >= forged:
-                    length -= 1
-                text = "".join(pieces[:length])
-            e.extend(sample, length)
-            e.messages.append({"role": "assistant", "content": chat.prefix_text + text})
-            entries = parse_tool_calls(chat.prefix_text + text, complete=sample.finished)
-            for entry in entries:
-                slot = self._slot(e, entry, turn)
-                slot.response = chat.plain(slot.response)
-                e.slots.append(slot)
-            if not entries or turn == self.max_turns or len(e.ids) >= limit:
-                self._end(e, e.slots[len(e.slots) - len(entries) :])
-            elif not (sample.finished and length == len(sample.ids)):
-                e.place([chat.tokenizer.eos_token_id])
+        most = engine.max_length or math.inf
+        lengths = [len(e.prompt_ids) + len(e.ids) for e in live]
+        if max(lengths, default=0) >= most:
+            raise ValueError(
+                f"a conversation of {max(lengths)} tokens leaves no room in the engine, which takes {most}: raise "
+                "`vllm_max_model_length`, or lower `frame_budgets` or `max_completion_length`"
+            )
+        room = [
+            max(1, min(self.max_turn_length, limit - len(e.ids), most - length))
+            for e, length in zip(live, lengths, strict=True)
+        ]
+
+        def hear(i: int, sample: Sample) -> None:
+            self._hear(chat, live[i], sample, turn, limit)
+
+        engine.generate([e.prompt_ids + e.ids for e in live], [e.images for e in live], room, hear)
+
+    def _hear(self, chat, e: Episode, sample: Sample, turn: int, limit: int) -> None:
+        """Takes in a turn as soon as it has ended; its crops decode while others still speak."""
+        self.generated += len(sample.ids)
+        pieces = token_texts(sample.ids, chat.tokenizer)
+        text, length = "".join(pieces), len(sample.ids)
+        forged = text.find("<tool_response>")
+        if forged >= 0:  # what follows is not the model's to write: it is dropped from the history
+            while length > 1 and sum(map(len, pieces[: length - 1])) >= forged:
+                length -= 1
+            text = "".join(pieces[:length])
+        e.extend(sample, length)
+        e.messages.append({"role": "assistant", "content": chat.prefix_text + text})
+        entries = parse_tool_calls(chat.prefix_text + text, complete=sample.finished)
+        for entry in entries:
+            slot = self._slot(e, entry, turn)
+            slot.response = chat.plain(slot.response)
+            e.slots.append(slot)
+        if not entries or turn == self.max_turns or len(e.ids) >= limit:
+            self._end(e, e.slots[len(e.slots) - len(entries) :])
+            return
+        if not (sample.finished and length == len(sample.ids)):
+            e.place([chat.tokenizer.eos_token_id])
+        for slot in e.slots[len(e.slots) - len(entries) :]:
+            if slot.status == "ok":
+                self._open(slot)
 
     def _slot(self, e: Episode, entry: ToolCall | ToolCallError, turn: int) -> Slot:
         if isinstance(entry, ToolCallError):
@@ -200,48 +234,59 @@ class ParallelRollout:
         except ToolError as error:
             return Slot(turn, "refused", f"Error: {error}")
         except VideoError as error:
-            return Slot(turn, "failed", f"Error: the video cannot be read, {error.reason}.")
+            slot = Slot(turn, "failed", "")
+            slot.fail(error)
+            return slot
         return Slot(turn, "ok", "", crop.path, crop.start, crop.end, crop)
 
+    def _open(self, slot: Slot) -> None:
+        """Starts the decoding of a slot's crop; equal crops share it."""
+        crop = slot.crop
+        try:
+            slot.clip = video.clip(crop.path, crop.times, self.max_pixels, self.video_backend).prefetch()
+        except VideoError as error:
+            slot.fail(error)
+
     def _serve(self, chat, engine, live, waiting, limit) -> None:
-        """Decodes the crops of all episodes, then lets all sub-agents report in one batch."""
-        jobs: dict[tuple, list[Slot]] = {}  # equal calls of a turn are served once
+        """Waits for the crops of all episodes, then lets all sub-agents report in one batch."""
+        least = min(MIN_REPORT_TOKENS, self.max_report_length)
+        tasks = []
         for e in live:
+            jobs: dict[Crop, list[Slot]] = {}  # equal calls of a turn are served once
             for slot in waiting.get(id(e), []):
                 if slot.status == "ok":
-                    jobs.setdefault((id(e), slot.crop), []).append(slot)
-        clips = {}
-        for crop in {crop for _, crop in jobs}:
-            try:
-                clips[crop] = video.clip(crop.path, crop.times, self.max_pixels, self.video_backend).prefetch()
-            except VideoError as error:
-                clips[crop] = error
-        owners = {id(e): e for e in live}
-        tasks = []
-        for (owner, crop), slots in jobs.items():
-            try:
-                if isinstance(clips[crop], VideoError):
-                    raise clips[crop]
-                clips[crop].load()
-            except VideoError as error:
-                for slot in slots:
-                    slot.status, slot.response = "failed", f"Error: the video cannot be read, {error.reason}."
-                continue
-            messages = subagent_messages(owners[owner].question, crop.start, crop.end, clips[crop].frames)
-            tasks.append((slots, crop, *chat.prompt(messages), self._report_room(chat, owners[owner], waiting, limit)))
-        least = min(MIN_REPORT_TOKENS, self.max_report_length)
-        fitting = [task for task in tasks if task[4] >= least]
-        for slots, *_ in (task for task in tasks if task[4] < least):
-            for slot in slots:
-                slot.status, slot.response = "budget", "Error: no room is left."
-        if not fitting:
-            return
-        reports = engine.generate([t[2] for t in fitting], [t[3] for t in fitting], [t[4] for t in fitting])
-        for (slots, crop, *_, room), report in zip(fitting, reports, strict=True):
+                    jobs.setdefault(slot.crop, []).append(slot)
+            for crop, slots in jobs.items():
+                try:
+                    slots[0].clip.load()
+                except VideoError as error:
+                    for slot in slots:
+                        slot.fail(error)
+                    continue
+                room = self._report_room(chat, e, waiting, limit)
+                prompt = self._brief(chat, e.question, crop, slots[0].clip.frames, engine.max_length, room)
+                if room < least or prompt is None:
+                    for slot in slots:
+                        slot.status, slot.response = "budget", "Error: no room is left."
+                else:
+                    tasks.append((slots, *prompt, room))
+        reports = engine.generate([t[1] for t in tasks], [t[2] for t in tasks], [t[3] for t in tasks])
+        self.generated += sum(len(report.ids) for report in reports)
+        for (slots, *_, room), report in zip(tasks, reports, strict=True):
             text = chat.plain(chat.tokenizer.decode(report.ids, skip_special_tokens=True)).strip()
             cut = "" if report.finished else f" [cut at {room} tokens]"
             for slot in slots:
-                slot.response = f"Seconds {crop.start:.1f} to {crop.end:.1f}:{crop.note} {text}{cut}"
+                slot.response = f"Seconds {slot.start:.1f} to {slot.end:.1f}:{slot.crop.note} {text}{cut}"
+
+    @staticmethod
+    def _brief(chat, question, crop, frames, most, room) -> tuple[list[int], list] | None:
+        """The prompt of a sub-agent, with fewer frames where the engine has no room for all; `None` if for none."""
+        while frames:
+            ids, images = chat.prompt(subagent_messages(question, crop.start, crop.end, frames))
+            if most is None or len(ids) + room <= most:
+                return ids, images
+            frames = frames[len(frames) % 2 :: 2]
+        return None
 
     def _report_room(self, chat, e: Episode, waiting, limit) -> int:
         """Tokens that each report of the turn may have, so that all of them and an answer fit."""

@@ -102,6 +102,7 @@ def supervised_rows(
     *,
     faults: float = 0.0,
     skips: float = 0.0,
+    checks: float = 0.0,
     seed: int = 0,
 ) -> list[dict]:
     """
@@ -112,6 +113,7 @@ def supervised_rows(
         budgets (`Sequence[int]`): Overview sizes, drawn uniformly.
         faults (`float`): Share of trajectories with a closing tag missing.
         skips (`float`): Share of trajectories that guess where calls are needed.
+        checks (`float`): Share of trajectories that call although the overview suffices.
         seed (`int`): Seed of the draws.
     """
     draw, out = random.Random(seed), []
@@ -119,16 +121,13 @@ def supervised_rows(
         truth, budget = row["truth"], draw.choice(list(budgets))
         times = video.choose_times(row["videos"][0], budget)
         seen = any(truth["start"] <= t < truth["start"] + FLASH for t in times)
-        shown = f"{truth['colour']} from {truth['start']} to {truth['start'] + FLASH}"
-        final = f"<think>\nIt is {shown}\n</think>\n<answer>{row['said']}</answer>"
-        if seen:
+        shown = f"It is {truth['colour']} from {truth['start']} to {truth['start'] + FLASH}"
+        final = f"<think>\n{shown}\n</think>\n<answer>{row['said']}</answer>"
+        if seen and draw.random() >= checks:
             turns = [("assistant", final)]
-        elif draw.random() < skips:
-            guess = draw.choice(rows)
-            guess = next(
-                r for r in rows if r["question_type"] == row["question_type"] and r["key"] >= guess["key"] or r is row
-            )
-            turns = [("assistant", f"<think>\nno flash\n</think>\n<answer>{guess['said']}</answer>")]
+        elif not seen and draw.random() < skips:
+            guess = draw.choice([r["said"] for r in rows if r["question_type"] == row["question_type"]])
+            turns = [("assistant", f"<think>\nno flash\n</think>\n<answer>{guess}</answer>")]
         else:
             windows = [(s, s + WINDOW) for s in range(0, DURATION, WINDOW)]
             calls = "\n".join(
@@ -137,7 +136,7 @@ def supervised_rows(
                 )
                 for s, e in windows
             )
-            turns = [("assistant", f"<think>\nno flash\n</think>\n{calls}")]
+            turns = [("assistant", f"<think>\n{shown if seen else 'no flash'}\n</think>\n{calls}")]
             turns += [("tool", f"Seconds {s:.1f} to {e:.1f}: {report(truth, s, e)}") for s, e in windows]
             turns.append(("assistant", final))
         if draw.random() < faults:

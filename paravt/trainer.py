@@ -11,7 +11,9 @@ from .config import ParaGRPOConfig
 from .engine import reuse_features
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
+from .timeline import MULTIPLE
 from .video import LazyFrame, VideoError
+from .vllm_engine import VLLMEngine, keep_weights_loadable, push_exact_weights
 
 
 class ParaGRPOTrainer(GRPOTrainer):
@@ -36,6 +38,8 @@ class ParaGRPOTrainer(GRPOTrainer):
         own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         if own:
             kwargs["rollout_func"] = ParallelRollout.from_config(args)
+        if args.use_vllm and args.vllm_mode == "colocate":
+            keep_weights_loadable()
         super().__init__(model, reward_funcs, args=args, **kwargs)
         if own:
             self.data_collator = FrameBudgetCollator(
@@ -47,6 +51,12 @@ class ParaGRPOTrainer(GRPOTrainer):
                 backend=args.video_backend,
             )
             self.add_callback(self.data_collator)
+        if args.use_vllm:
+            push_exact_weights(self.vllm_generation)
+            if own and args.vllm_mode == "colocate":
+                images = max(*args.frame_budgets, args.crop_frames)
+                tokens = max(1, args.max_pixels // MULTIPLE**2)
+                VLLMEngine.from_trainer(self).check(images, tokens, args.max_completion_length)
         self._videos_seen = self._videos_failed = 0
         self._rewards = None
 
@@ -66,16 +76,31 @@ class ParaGRPOTrainer(GRPOTrainer):
         rows = [(i[:n], m[:n]) for i, m, n in zip(ids.tolist(), sampled.tolist(), lengths, strict=True)]
         if self.args.anchor_weight:
             credit = torch.zeros(ids.shape, device=ids.device)  # (B, T)
-            for b, (row_ids, row_mask) in enumerate(rows):
-                values = structural_credit(
-                    row_ids, row_mask, self._tokenizer, tags=self.args.anchor_tags, penalty=self.args.anchor_penalty
-                )
+            for b, values in enumerate(self._credit(rows)):
                 credit[b, : len(values)] = torch.tensor(values, device=ids.device)
             credit = credit * sampled * ~failed[:, None]
             output["advantages"] = output["advantages"][:, None] + self.args.anchor_weight * credit
             output["advantages"] = output["advantages"] * sampled
+        if "importance_sampling_ratio" in output and "truncate" in self.args.vllm_importance_sampling_mode:
+            self._log_truncated(mode, output["importance_sampling_ratio"], sampled)
         self._log_rollouts(mode, inputs, [is_parseable(*row, self._tokenizer) for row in rows])
         return output
+
+    def _credit(self, rows: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """Credit per token of each rollout, from its token ids and mask."""
+        tags, penalty = self.args.anchor_tags, self.args.anchor_penalty
+        return [structural_credit(*row, self._tokenizer, tags=tags, penalty=penalty) for row in rows]
+
+    def _log_truncated(self, mode, ratio: torch.Tensor, sampled: torch.Tensor) -> None:
+        """Share of sampled tokens, or of rollouts, whose importance ratio was cut."""
+        low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
+        cut = torch.zeros_like(ratio, dtype=torch.bool)
+        cut |= ratio >= high if high is not None else cut
+        cut |= ratio <= low if low is not None else cut
+        counted = cut[sampled.bool()] if cut.shape == sampled.shape else cut.flatten()
+        counts = torch.tensor([counted.sum(), counted.numel()], device=ratio.device)
+        total = self.accelerator.gather(counts[None]).sum(0)
+        self._metrics[mode]["sampling/truncated_share"].append((total[0] / total[1].clamp(min=1)).item())
 
     def _decode(self, inputs, mode) -> list:
         """Decodes the distinct clips of the generation batch, all at once; a clip that fails spoils its rows only."""
@@ -139,7 +164,8 @@ class ParaGRPOTrainer(GRPOTrainer):
         logged = summarise(dict(zip(names, row[2:], strict=True)) for row in gathered)
         metrics = {"format/compliance": logged["compliance"]}
         if known:
-            metrics |= {f"tools/{n}": logged[n] for n in logged if n.startswith("call") or n == "failure_rate"}
+            named = ("calls_per_rollout", "calls_per_turn", "call_rate", "failure_rate", "over_budget_rate")
+            metrics |= {f"tools/{name}": logged[name] for name in named if name in logged}
             if "answered_without_tool_accuracy" in logged:
                 metrics["answered_without_tool_accuracy"] = logged["answered_without_tool_accuracy"]
             for budget in sorted({row[0] for row in gathered if row[0]}):

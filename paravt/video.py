@@ -86,6 +86,7 @@ class Clip:
         self._wanted = sorted(set(numbers))
         self._rows = [self._wanted.index(i) for i in numbers]
         self._request = (path, times, max_pixels, backend)
+        self.key = f"{self.path} {decode.check_file(self.path)} {self.size} {backend}"
         self._lock, self._future, self._pixels, self._filled = threading.Lock(), None, None, False
         self.frames = [LazyFrame(self, i) for i in range(len(numbers))]
 
@@ -139,6 +140,11 @@ class LazyFrame(Image.Image):
         self._mode, self._size = "RGB", owner.size
         self.clip, self.number, self.time = owner, number, owner.times[number]
         self.features = None  # what the image processor made of it, kept by `engine`
+
+    @property
+    def key(self) -> str | None:
+        """What tells the frame from all others; `None` for a stand-in."""
+        return None if self.clip._filled else f"{self.clip.key} {self.time!r}"
 
     def load(self):
         if self._im is None:

@@ -28,11 +28,11 @@ from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config, get_quantiza
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
-from paravt.engine import TransformersEngine
 from paravt.evaluate import measure
 from paravt.judge import JudgeReward
 from paravt.metrics import table
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
+from paravt.rollout import engine_of
 
 
 @dataclass
@@ -45,25 +45,32 @@ class Arguments:
     judge_model: str | None = field(default=None, metadata={"help": "Model that judges open-ended answers."})
     judge_url: str | None = field(default=None, metadata={"help": "Its OpenAI-compatible endpoint."})
     toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
+    toy_folder: str | None = field(default=None, metadata={"help": "Where they are; in `output_dir` if none."})
+    toy_checks: float = field(default=0.0, metadata={"help": "Share of the cold start that calls without need."})
+    cold_start: str | None = field(default=None, metadata={"help": "The toy's cold start; in `output_dir` if none."})
 
 
 def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list[dict], list[dict]]:
     """A cold-started tiny model, training rows and held-out rows."""
-    folder = os.path.join(training.output_dir, "toy")
-    cold_start = os.path.join(training.output_dir, "cold-start")
+    folder = arguments.toy_folder or os.path.join(training.output_dir, "toy")
+    cold_start = arguments.cold_start or os.path.join(training.output_dir, "cold-start")
     if not os.path.exists(os.path.join(cold_start, "processor_config.json")):
         config = os.path.join(os.path.dirname(__file__), "toy_sft.yaml")
         parser = TrlParser((sft.Arguments, SFTConfig, ModelConfig))
         flags = ["--config", config, "--output_dir", cold_start, "--toy_folder", folder, "--seed", str(training.seed)]
+        flags += ["--toy_videos", str(arguments.toy_videos), "--toy_checks", str(arguments.toy_checks)]
         print("Cold start: supervised fine-tuning", flush=True)
-        sft.main(*parser.parse_args_and_config(flags + ["--toy_videos", str(arguments.toy_videos)]))
+        sft.main(*parser.parse_args_and_config(flags))
     with PartialState().main_process_first():
         rows = toy.make_rows(folder, arguments.toy_videos, seed=0)
         held_out = toy.make_rows(folder, arguments.eval_rows, seed=1)
     return cold_start, rows, held_out
 
 
-def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConfig) -> None:
+def build(
+    arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConfig, trainer_class=ParaGRPOTrainer
+) -> tuple[ParaGRPOTrainer, list[dict]]:
+    """The trainer, and the rows that are held out."""
     if arguments.dataset_name is None:
         name, rows, held_out = toy_world(arguments, training)
     else:
@@ -83,30 +90,41 @@ def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConf
     # Only what stands inside <answer> counts; without a judge, open-ended answers are scored by token F1.
     accuracy = partial(accuracy_reward, fallback=False, mode="judge" if arguments.judge_model else "f1")
     judges = [JudgeReward(arguments.judge_model, arguments.judge_url)] if arguments.judge_model else []
-    training.reward_weights = [1.0, training.format_weight, 1.0] + [1.0] * len(judges)
-    trainer = ParaGRPOTrainer(
+    training.reward_weights = [1.0, training.format_weight, training.tool_weight] + [1.0] * len(judges)
+    trainer = trainer_class(
         name, [accuracy, format_reward, tool_reward, *judges], training, train_dataset=Dataset.from_list(rows),
         processing_class=processor, peft_config=get_peft_config(model_config), quantization_config=quantization,
     )  # fmt: skip
+    return trainer, held_out
 
-    def play(title):
-        set_seed(0)
-        trainer.model.eval()
-        found = measure(
-            trainer.rollout_func, TransformersEngine.from_trainer(trainer), processor, held_out,
-            arguments.eval_budgets or training.frame_budgets, training.max_completion_length, training.max_pixels,
-        )  # fmt: skip
-        return [(f"{title} K={budget}", rates) for budget, rates in found.items()]
 
-    before = play("before") if held_out else []
+def play(trainer, rows: list[dict], budgets: list[int], rollout=None, sampled: bool = True) -> dict[int, dict]:
+    """Rates of the policy by frame budget, with the training loop and, unless told otherwise, its temperature."""
+    set_seed(0)
+    trainer.model.eval()
+    args = trainer.args
+    if args.use_vllm:
+        trainer.vllm_generation.sync_weights()
+    engine = engine_of(trainer) if sampled else engine_of(trainer).greedy()
+    return measure(
+        rollout or trainer.rollout_func, engine, trainer.processing_class, rows, budgets, args.max_completion_length,
+        args.max_pixels,
+    )  # fmt: skip
+
+
+def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConfig) -> None:
+    trainer, held_out = build(arguments, training, model_config)
+    budgets = arguments.eval_budgets or training.frame_budgets
+    before = play(trainer, held_out, budgets) if held_out else {}
     resume = training.resume_from_checkpoint
     trainer.train(resume_from_checkpoint=True if resume in ("true", "True", "latest") else resume)
     trainer.save_model(training.output_dir)
     if held_out:
-        after = play("after ")
+        after = play(trainer, held_out, budgets)
+        rows = [(f"{title} K={k}", r[k]) for k in before for title, r in (("before", before), ("after ", after))]
         columns = ("compliance", "calls_per_rollout", "calls_per_turn", "failure_rate", "accuracy")
         if trainer.is_world_process_zero():
-            print(table("held-out rows", [row for pair in zip(before, after, strict=True) for row in pair], columns))
+            print(table("held-out rows", rows, columns))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,10 @@ class Arguments:
     toy_faults: float = field(default=0.4, metadata={"help": "Share of toy conversations with a closing tag missing."})
     toy_copies: int = field(default=24, metadata={"help": "Conversations of each toy video, each with its own draws."})
     toy_skips: float = field(
-        default=0.5, metadata={"help": "Share of toy conversations that guess instead of calling."}
+        default=0.5, metadata={"help": "Share of toy conversations that guess where they should call."}
+    )
+    toy_checks: float = field(
+        default=0.0, metadata={"help": "Share of toy conversations that call where the overview suffices."}
     )
 
 
@@ -60,8 +63,9 @@ def toy_world(arguments: Arguments, seed: int, batch_size: int):
     rows = []
     for copy in range(arguments.toy_copies):
         rows += toy.supervised_rows(
-            questions, arguments.frame_budgets, faults=arguments.toy_faults, skips=arguments.toy_skips, seed=copy
-        )
+            questions, arguments.frame_budgets, faults=arguments.toy_faults, skips=arguments.toy_skips,
+            checks=arguments.toy_checks, seed=copy,
+        )  # fmt: skip
     processor = toy.make_processor(toy.corpus(rows))
     return Dataset.from_list(toy.curriculum(rows, batch_size)), processor, toy.make_model(processor, seed)
 

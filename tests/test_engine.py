@@ -1,10 +1,14 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from transformers import GenerationConfig
 
 from paravt import FrameBudgetCollator, toy
 from paravt.chat import Chat
-from paravt.engine import FORBIDDEN, TransformersEngine, image_features, reuse_features
+from paravt.engine import FORBIDDEN, TransformersEngine, forbidden_ids, image_features, reuse_features
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +43,7 @@ class TestTransformersEngine:
                 inputs |= image_features(toy_processor.image_processor, images)
             with torch.no_grad():
                 logits = model(**inputs).logits[0, len(ids) - 1 : -1] / 0.7
-            engine = TransformersEngine(model, toy_processor)
-            logits[:, engine.suppressed] = -torch.inf
+            logits[:, forbidden_ids(toy_processor.tokenizer)] = -torch.inf
             expected = logits.log_softmax(-1).gather(1, torch.tensor(sample.ids)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=2e-4, rtol=1e-3)
 
@@ -62,7 +65,8 @@ class TestTransformersEngine:
         engine = TransformersEngine(model, toy_processor, GenerationConfig(do_sample=True, temperature=50.0, top_k=0))
         samples = engine.generate([prompts[2][0]] * 32, [[]] * 32, [64] * 32)
         text = toy_processor.tokenizer.batch_decode([s.ids for s in samples])
-        assert len(engine.suppressed) == len(FORBIDDEN) and not any(t in line for line in text for t in FORBIDDEN)
+        assert len(forbidden_ids(toy_processor.tokenizer)) == len(FORBIDDEN)
+        assert not any(t in line for line in text for t in FORBIDDEN)
 
 
 class TestImageFeatures:
@@ -90,3 +94,15 @@ class TestImageFeatures:
             grid = toy_processor.image_processor(images=[frame], return_tensors="pt")["image_grid_thw"]
             assert cost == grid.prod().item() // 4
         prepare_processor(toy_processor, 1024)
+
+
+@pytest.mark.slow
+def test_ranks_that_share_a_sharded_model(toy_checkpoint, toy_rows):
+    """Unequal numbers of rollouts and calls, one rank without calls and images: no hang, nothing is swapped."""
+    command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29613", "tests/ranks.py"]
+    done = subprocess.run(
+        [sys.executable, *command, toy_checkpoint, "sharded", toy_rows[0]["videos"][0]],
+        capture_output=True, text=True, timeout=200, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
+        cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.count("is right") == 2, done.stdout[-1000:] + done.stderr[-3000:]

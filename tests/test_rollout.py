@@ -1,3 +1,5 @@
+import contextlib
+
 import pytest
 from trl.data_utils import prepare_multimodal_messages
 
@@ -15,12 +17,17 @@ def call(start, end, path="cfr.mp4"):
 class Script:
     """An engine that says what it is told: `turns` for the main agents, a list per rollout, and a report each."""
 
+    max_length = None
+    session = contextlib.nullcontext
+
     def __init__(self, processor, turns, report="seen", cut=()):
         self.processor, self.tokenizer = processor, processor.tokenizer
         self.turns, self.report, self.cut = [list(t) for t in turns], report, cut
         self.prompts, self.batches, self.images = [], [], []
 
-    def generate(self, prompts, images, max_new_tokens):
+    def generate(self, prompts, images, max_new_tokens, done=None):
+        if not prompts:
+            return []
         self.batches.append(len(prompts))
         self.images.append(images)
         samples = []
@@ -34,6 +41,8 @@ class Script:
             end = [] if said.endswith("...") else [self.tokenizer.eos_token_id]
             new = (self.tokenizer(said.removesuffix("..."), add_special_tokens=False)["input_ids"] + end)[:limit]
             samples.append(Sample(new, [-0.5] * len(new), bool(end) and len(new) < limit + 1 and new[-1:] == end))
+            if done is not None:
+                done(len(samples) - 1, samples[-1])
         return samples
 
     def _pop(self, text):

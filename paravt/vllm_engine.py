@@ -1,0 +1,307 @@
+"""Generation by vLLM behind the function of `engine`: in this process, in the training process, or on a server."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+
+from .engine import Sample, forbidden_ids
+
+
+# A sampled token with this bias has no probability left; its share goes to the legal ones.
+_NEVER = -100.0
+_LONGEST = {"longest_edge": 4096 * 4096}  # frames are sized already: only the lower bound would change them
+
+
+def _one_placeholder(ids: list[int], image_token: int) -> list[int]:
+    """Ids with one placeholder per image: vLLM expands them itself."""
+    return [token for i, token in enumerate(ids) if token != image_token or not i or ids[i - 1] != image_token]
+
+
+class VLLMEngine:
+    """
+    Generation by a `vllm.LLM`: one of its own for evaluation, or the one that TRL keeps in the training process.
+
+    Args:
+        llm (`vllm.LLM`):
+            The engine. For log-probabilities that a loss can use, make it with `logprobs_mode="processed_logprobs"`.
+        processor ([`~transformers.ProcessorMixin`]):
+            The model's processor.
+        sampling (`dict`, *optional*):
+            Arguments of `vllm.SamplingParams`; greedy decoding if not given.
+        generation (`trl.generation.vllm_generation.VLLMGeneration`, *optional*):
+            What manages `llm` in a training process.
+    """
+
+    def __init__(self, llm, processor, sampling: dict | None = None, generation=None):
+        self.llm, self.processor, self.tokenizer, self.generation = llm, processor, processor.tokenizer, generation
+        self.sampling = {"temperature": 0.0, **(sampling or {})}
+        self.sampling["logit_bias"] = dict.fromkeys(forbidden_ids(self.tokenizer), _NEVER)
+        self.max_length = llm.llm_engine.model_config.max_model_len
+
+    @classmethod
+    def from_trainer(cls, trainer) -> "VLLMEngine":
+        """The engine of a TRL trainer in `colocate` mode, with the trainer's sampling settings."""
+        generation = trainer.vllm_generation
+        return cls(generation.llm, trainer.processing_class, sampling_of(generation), generation)
+
+    def greedy(self) -> "VLLMEngine":
+        """From now on the likeliest token is taken."""
+        self.sampling["temperature"] = 0.0
+        return self
+
+    def check(self, images: int, image_tokens: int, completion_tokens: int) -> None:
+        """Raises [`ValueError`] if prompts of so many images cannot be served, naming the setting to change."""
+        limit = self.llm.llm_engine.model_config.get_multimodal_config().get_limit_per_prompt("image")
+        if images > limit:
+            raise ValueError(
+                f"a prompt may have {images} images, but the engine takes {limit}: lower `frame_budgets` and "
+                "`crop_frames`, or raise the engine's `limit_mm_per_prompt`"
+            )
+        needed = images * image_tokens + completion_tokens
+        if needed > self.max_length:
+            raise ValueError(
+                f"{images} frames of {image_tokens} tokens and a completion of {completion_tokens} need {needed} "
+                f"tokens, but the engine takes {self.max_length}: raise `vllm_max_model_length`, or lower "
+                "`frame_budgets`, `max_pixels` or `max_completion_length`"
+            )
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Within it the engine is awake, with the weights of this step: they are pushed once, not once per round."""
+        generation = self.generation
+        if generation is None or not generation.enable_sleep_mode:
+            yield
+            return
+        if generation._llm_weights_sleeping:
+            generation.sync_weights()
+        self.llm.wake_up(tags=["kv_cache"])
+        try:
+            yield
+        finally:
+            self.llm.sleep(level=2)
+            generation._llm_weights_sleeping = True
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        images: list[list],
+        max_new_tokens: Sequence[int],
+        done: Callable[[int, Sample], None] | None = None,
+    ) -> list[Sample]:
+        """One sequence per prompt; see [`~engine.TransformersEngine.generate`]."""
+        group = self.generation is not None and self.generation.tensor_parallel_size > 1
+        if not group:
+            return self._generate(prompts, images, max_new_tokens, done or (lambda i, sample: None))
+        # The ranks of a group run one engine together, so all of them need all prompts.
+        mine = (prompts, [[image.copy() for image in row] for row in images], list(max_new_tokens))
+        parts = [None] * self.generation.tensor_parallel_size
+        torch.distributed.all_gather_object(parts, mine, group=self.generation.tp_group)
+        start = sum(len(part[0]) for part in parts[: torch.distributed.get_rank(self.generation.tp_group)])
+
+        def tell(i: int, sample: Sample) -> None:
+            if done is not None and start <= i < start + len(prompts):
+                done(i - start, sample)
+
+        merged = [[item for part in parts for item in part[column]] for column in range(3)]
+        return self._generate(*merged, tell)[start : start + len(prompts)]
+
+    def _generate(self, prompts, images, limits, done) -> list[Sample]:
+        from vllm import SamplingParams
+
+        image_token, size = self.processor.image_token_id, dict(self.processor.image_processor.size)
+        requests, params = [], []
+        for ids, row, limit in zip(prompts, images, limits, strict=True):
+            request = {"prompt_token_ids": _one_placeholder(ids, image_token)}
+            if row:
+                request["multi_modal_data"] = {"image": row}
+                # A lazy frame names itself, so that the engine need not hash its pixels.
+                request["multi_modal_uuids"] = {"image": [getattr(i, "key", None) for i in row]}
+                # The engine has its own processor, which knows nothing of `prepare_processor`.
+                request["mm_processor_kwargs"] = {"size": {k: v for k, v in size.items() if v is not None}}
+            requests.append(request)
+            params.append(SamplingParams(**self.sampling, max_tokens=limit, logprobs=0))
+        if not requests:
+            return []
+        names = self.llm.enqueue(requests, params, use_tqdm=False)
+        numbers = {name.partition("-")[0]: i for i, name in enumerate(names)}  # outputs bear the number alone
+        samples: list[Sample | None] = [None] * len(requests)
+        try:
+            self._run(prompts, numbers, samples, done)
+        except BaseException:
+            self.llm.llm_engine.abort_request(names, internal=True)
+            raise
+        return samples
+
+    def _run(self, prompts, numbers, samples, done) -> None:
+        while self.llm.llm_engine.has_unfinished_requests():
+            for output in self.llm.llm_engine.step():
+                if not output.finished:
+                    continue
+                i, completion = numbers[output.request_id], output.outputs[0]
+                if list(output.prompt_token_ids) != prompts[i]:
+                    tail = self.tokenizer.decode(prompts[i][-40:])
+                    raise RuntimeError(
+                        f"prompt {i} has {len(output.prompt_token_ids)} tokens in the engine and {len(prompts[i])} in "
+                        f"training, or other ones; it ends in {tail!r}"
+                    )
+                ids = list(completion.token_ids)
+                values = [step[token].logprob for token, step in zip(ids, completion.logprobs, strict=True)]
+                samples[i] = Sample(ids, values, completion.finish_reason == "stop")
+                done(i, samples[i])
+
+
+class VLLMServerEngine:
+    """
+    Generation by a vLLM server, with a client for each rank: ranks ask for what they need, when they need it, and no
+    rank waits for another between rounds.
+
+    Args:
+        client (`trl.generation.vllm_client.VLLMClient`):
+            A client of this process.
+        processor ([`~transformers.ProcessorMixin`]):
+            The model's processor.
+        sampling (`dict`, *optional*):
+            Sampling parameters of the server's API; greedy decoding if not given.
+        ready (`Callable`, *optional*):
+            Called before a rollout, for instance to wait until the weights have arrived.
+        concurrency (`int`, *optional*, defaults to `64`):
+            Most requests in flight from this process.
+    """
+
+    def __init__(self, client, processor, sampling: dict | None = None, ready: Callable | None = None, concurrency=64):
+        self.client, self.processor, self.tokenizer = client, processor, processor.tokenizer
+        self.processing_class, self.ready, self.concurrency = processor, ready, concurrency
+        sampling = {"temperature": 0.0, **(sampling or {})}
+        bias = {str(i): _NEVER for i in forbidden_ids(self.tokenizer)}
+        named = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p")
+        self.sampling = {name: sampling.pop(name) for name in named if name in sampling}
+        self.sampling["generation_kwargs"] = {"logit_bias": bias, **sampling}
+        self.max_length = client._get(f"{client.base_url}/v1/models")["data"][0]["max_model_len"]
+
+    @classmethod
+    def from_trainer(cls, trainer) -> "VLLMServerEngine":
+        """The server of a TRL trainer, with the trainer's sampling settings."""
+        from trl.generation.vllm_client import VLLMClient
+
+        generation = trainer.vllm_generation
+        url = generation.server_base_url or f"http://{generation.server_host}:{generation.server_port}"
+        client = VLLMClient(base_url=url, connection_timeout=generation.server_timeout)
+        return cls(client, trainer.processing_class, sampling_of(generation), trainer.accelerator.wait_for_everyone)
+
+    def greedy(self) -> "VLLMServerEngine":
+        """From now on the likeliest token is taken."""
+        self.sampling["temperature"] = 0.0
+        return self
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Begins when the server has the weights of this step."""
+        if self.ready is not None:
+            self.ready()
+        yield
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        images: list[list],
+        max_new_tokens: Sequence[int],
+        done: Callable[[int, Sample], None] | None = None,
+    ) -> list[Sample]:
+        """One sequence per prompt; see [`~engine.TransformersEngine.generate`]."""
+        from trl.generation.vllm_generation import VLLMGeneration
+
+        if not prompts:
+            return []
+        distinct = {tuple(map(id, row)): row for row in images if row}
+        found = self.client.image_features([[i.copy() for i in row] for row in distinct.values()]) if distinct else []
+        features = dict(zip(distinct, found, strict=True))
+        eos = self.tokenizer.eos_token_id
+
+        def ask(i: int) -> Sample:
+            placed = VLLMGeneration._place_features(self, features.get(tuple(map(id, images[i]))), prompts[i])
+            if placed is not None:
+                theirs = features[tuple(map(id, images[i]))]["mm_placeholders"]["image"]
+                tokens = [sum(p["length"] for p in found) for found in (placed["mm_placeholders"]["image"], theirs)]
+                if tokens[0] != tokens[1]:
+                    size = {"shortest_edge": self.processor.image_processor.size["shortest_edge"]}
+                    raise RuntimeError(
+                        f"the images of prompt {i} take {tokens[0]} tokens in training and {tokens[1]} on the server: "
+                        f"start it with --mm-processor-kwargs '{json.dumps({'size': size | _LONGEST})}'"
+                    )
+            out = self.client.generate(
+                [prompts[i]], None if placed is None else [placed], max_tokens=max_new_tokens[i], logprobs=0,
+                **self.sampling,
+            )  # fmt: skip
+            ids = out["completion_ids"][0]
+            return Sample(ids, [step[0] for step in out["logprobs"][0]], ids[-1] == eos)
+
+        with ThreadPoolExecutor(min(self.concurrency, len(prompts))) as pool:
+            futures = [pool.submit(ask, i) for i in range(len(prompts))]
+            samples = []
+            for i, future in enumerate(futures):
+                samples.append(future.result())
+                if done is not None:
+                    done(i, samples[i])
+        return samples
+
+
+def sampling_of(generation) -> dict:
+    """Sampling parameters of TRL's `VLLMGeneration`."""
+    names = ("repetition_penalty", "temperature", "top_p", "top_k")
+    found = {name: getattr(generation, name) for name in names}
+    return {**found, "min_p": generation.min_p or 0.0, **generation.generation_kwargs}
+
+
+def keep_weights_loadable() -> None:
+    """
+    Lets vLLM's CPU build take new weights: it packs linear layers for its kernels as it loads them and drops the rest.
+    To be called before the engine starts; elsewhere it does nothing.
+    """
+    from vllm.model_executor.layers import utils
+    from vllm.platforms import current_platform
+
+    def plain(layer, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    if current_platform.is_cpu():
+        utils.dispatch_cpu_unquantized_gemm = plain
+
+
+def push_exact_weights(generation) -> None:
+    """
+    Makes TRL's `VLLMGeneration` push merged LoRA weights without touching the model's: it merges and unmerges in
+    place, and `(w + d) - d` is not `w`. Here each layer is merged on a copy, one at a time.
+    """
+    from accelerate.utils import is_peft_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    model = generation.model
+    if not is_peft_model(model) or generation._dist.is_fsdp:  # sharded layers are merged the way of TRL
+        return
+
+    def named_params():
+        layers = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+        with generation._dist.gather_params(list(model.parameters())):
+            for name, param in model.named_parameters():
+                if model.prefix in name or "original_module" in name:
+                    continue
+                owner, _, leaf = name.rpartition(".base_layer.")
+                plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+                plain = generation._fix_param_name_to_vllm(plain, extra_prefixes=["modules_to_save.default."])
+                layer = layers.get(owner)
+                if layer is None or leaf != "weight":
+                    yield plain, param.data
+                    continue
+                saved, merged = param.data, list(layer.merged_adapters)
+                param.data = saved.clone()
+                try:
+                    layer.merge()
+                    yield plain, layer.get_base_layer().weight.data
+                finally:
+                    layer.get_base_layer().weight.data = saved
+                    layer.merged_adapters[:] = merged
+
+    generation._iter_named_params = named_params

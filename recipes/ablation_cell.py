@@ -1,0 +1,136 @@
+"""
+One cell of the ablation: one row and one seed, trained until a number of generated tokens and measured.
+
+    python recipes/ablation_cell.py "PARA-GRPO" 1 --output_dir paravt-ablation --tokens 200000
+
+`recipes/ablation.py` runs these. Flags of `recipes/para_grpo.py` may follow.
+"""
+
+import argparse
+import copy
+import importlib.metadata
+import json
+import os
+import subprocess
+import time
+
+from para_grpo import Arguments, ParaGRPOConfig, build, play
+from transformers import TrainerCallback
+from trl import ModelConfig, TrlParser
+
+from paravt import ParaGRPOTrainer, ParallelRollout
+
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VANILLA = ["--anchor_weight", "0", "--think_prefix", "false"]
+ONE_BUDGET = ["--frame_budgets", "32"]
+ALL_TAGS = {"think": 0.4, "tool_call": 0.3, "answer": 0.3}
+ROWS = {
+    "cold start": VANILLA,
+    "GRPO": VANILLA + ONE_BUDGET,
+    "anchoring only": ONE_BUDGET,
+    "gating only": VANILLA,
+    "PARA-GRPO": [],
+    "without tool reward": ["--tool_weight", "0"],
+    "without penalty": ["--anchor_penalty", "0"],
+}
+# What the paper does not have: GRPO on accuracy and format alone, and the choices of this implementation.
+VARIANTS = {
+    "GRPO without tool reward": VANILLA + ONE_BUDGET + ["--tool_weight", "0"],
+    "anchors on all tags": [
+        "--anchor_tags", json.dumps({f"<{end}{tag}>": w for tag, w in ALL_TAGS.items() for end in ("", "/")}),
+    ],
+    "penalty on the whole turn": [],
+    "anchors with a baseline": [],
+    "small budgets more often": ["--frame_budgets", "4", "4", "4", "8", "8", "16", "32"],
+}  # fmt: skip
+BUDGETS = [4, 8, 16, 32]
+
+
+class SpreadPenalty(ParaGRPOTrainer):
+    """The penalty of a broken turn is shared by the sampled tokens of the turn."""
+
+    def _credit(self, rows):
+        credits = super()._credit(rows)
+        for (_, mask), credit in zip(rows, credits, strict=True):
+            for broken in [t for t, value in enumerate(credit) if value < 0]:
+                start = next((t + 1 for t in range(broken, -1, -1) if not mask[t]), 0)
+                end = next((t for t in range(broken, len(mask)) if not mask[t]), len(mask))
+                share, credit[broken] = credit[broken] / (end - start), 0.0
+                for t in range(start, end):
+                    credit[t] += share
+        return credits
+
+
+class BaselineAnchor(ParaGRPOTrainer):
+    """A credit counts against the mean credit of the structural tokens of the rollout's group."""
+
+    def _credit(self, rows):
+        credits, size = super()._credit(rows), self.num_generations
+        for start in range(0, len(credits), size):
+            group = credits[start : start + size]
+            values = [value for credit in group for value in credit if value]
+            mean = sum(values) / len(values) if values else 0.0
+            for credit in group:
+                credit[:] = [value - mean if value else 0.0 for value in credit]
+        return credits
+
+
+TRAINERS = {"penalty on the whole turn": SpreadPenalty, "anchors with a baseline": BaselineAnchor}
+
+
+class UntilTokens(TrainerCallback):
+    def __init__(self, rollout: ParallelRollout, tokens: int):
+        self.rollout, self.tokens = rollout, tokens
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop |= self.rollout.generated >= self.tokens
+
+
+def cell_path(folder: str, row: str, seed: int) -> str:
+    return os.path.join(folder, "cells", f"{row.replace(' ', '-')}-{seed}.json")
+
+
+def run(row: str, seed: int, folder: str, tokens: int, extra: list[str]) -> None:
+    """Trains, measures, and writes the cell at once at the end."""
+    flags = ["--config", os.path.join(HERE, "toy.yaml"), "--toy_folder", os.path.join(folder, "toy")]
+    flags += ["--cold_start", os.path.join(folder, f"cold-start-{seed}"), "--seed", str(seed), "--toy_checks", "0.5"]
+    flags += ["--output_dir", os.path.join(folder, "runs", f"{row}-{seed}".replace(" ", "-")), "--save_strategy", "no"]
+    flags += ["--max_steps", "1000", "--logging_steps", "1", "--disable_tqdm", "true", *extra, *(ROWS | VARIANTS)[row]]
+    arguments, training, model = TrlParser((Arguments, ParaGRPOConfig, ModelConfig)).parse_args_and_config(flags)
+    trainer, held_out = build(arguments, training, model, TRAINERS.get(row, ParaGRPOTrainer))
+    trainer.add_callback(UntilTokens(trainer.rollout_func, tokens))
+    start = time.time()
+    if row != "cold start":
+        trainer.train()
+        trainer.save_model()
+    seconds, generated = time.time() - start, trainer.rollout_func.generated
+    one_a_turn = copy.copy(training)  # as many calls, one in a turn
+    one_a_turn.dispatch, one_a_turn.max_turns = "sequential", training.max_turns * training.max_calls_per_turn
+    rates = {
+        "sampled": play(trainer, held_out, BUDGETS),
+        "greedy": play(trainer, held_out, BUDGETS, sampled=False),
+        "sequential": play(trainer, held_out, BUDGETS, ParallelRollout.from_config(one_a_turn)),
+    }
+    versions = {name: importlib.metadata.version(name) for name in ("paravt", "trl", "transformers", "torch")}
+    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
+    found = {
+        "row": row, "seed": seed, "flags": flags, "versions": versions | {"commit": commit.strip()},
+        "training_seconds": seconds, "tokens": generated, "steps": trainer.state.global_step, "rates": rates,
+        "log": [entry for entry in trainer.state.log_history if "reward" in entry],
+    }  # fmt: skip
+    path = cell_path(folder, row, seed)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".part", "w") as file:
+        json.dump(found, file)
+    os.replace(path + ".part", path)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("row", choices=ROWS | VARIANTS)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--output_dir", default="paravt-ablation")
+    parser.add_argument("--tokens", type=int, default=200_000)
+    options, extra = parser.parse_known_args()
+    run(options.row, options.seed, options.output_dir, options.tokens, extra)

@@ -1,0 +1,221 @@
+"""The rollout on the real vLLM engine, its CPU build. `.ci/run` runs these in an environment of their own."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+from trl.data_utils import prepare_multimodal_messages
+
+from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout, rollout
+from paravt.calls import ToolCall
+from paravt.chat import Chat, prepare_processor
+from paravt.engine import FORBIDDEN, TransformersEngine
+from paravt.rewards import accuracy_reward, format_reward
+from paravt.vllm_engine import VLLMEngine, VLLMServerEngine, sampling_of
+
+
+vllm = pytest.importorskip("vllm", reason="THE VLLM TESTS ARE SKIPPED: vLLM is not installed here")
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+OPTIONS = {"max_model_len": 2048, "dtype": "float32", "enforce_eager": True, "logprobs_mode": "processed_logprobs"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_cache():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, toy_processor, toy_checkpoint):
+    """The tiny model with the image sizes of a stock checkpoint: what the engine loads would resize every frame."""
+    folder = str(tmp_path_factory.mktemp("stock"))
+    Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).save_pretrained(folder)
+    processor = AutoProcessor.from_pretrained(toy_checkpoint)
+    size = processor.image_processor.size
+    processor.image_processor.size = type(size)(shortest_edge=65536, longest_edge=16777216)
+    processor.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def processor(checkpoint):
+    return prepare_processor(AutoProcessor.from_pretrained(checkpoint), 1024)
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        return vllm.LLM(model=checkpoint, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def prompts(processor, toy_rows):
+    chat = Chat(processor)
+    rows = FrameBudgetCollator(processor, [4, 16], max_pixels=1024)(toy_rows[:5])
+    made = [chat.prompt(prepare_multimodal_messages(r["prompt"], images=r["images"])) for r in rows]
+    return [*made, chat.prompt([{"role": "user", "content": "hello"}])]
+
+
+def generate(engine, prompts, limits):
+    return engine.generate([p[0] for p in prompts], [p[1] for p in prompts], limits)
+
+
+def reference(checkpoint, processor):
+    return TransformersEngine(Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval(), processor)
+
+
+class TestVLLMEngine:
+    def test_equal_to_transformers(self, llm, checkpoint, processor, prompts):
+        limits, heard = [12, 7, 12, 5, 12, 9], {}
+        engine = VLLMEngine(llm, processor)
+        found = engine.generate([p[0] for p in prompts], [p[1] for p in prompts], limits, heard.__setitem__)
+        expected = generate(reference(checkpoint, processor), prompts, limits)
+        for mine, theirs, limit in zip(found, expected, limits, strict=True):
+            assert mine.ids == theirs.ids and mine.finished == theirs.finished and len(mine.ids) <= limit
+            assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-3)
+        assert [heard[i] for i in range(len(prompts))] == found
+
+    def test_unequal_prompts_are_named(self, llm, processor, prompts):
+        ids, images = prompts[0]
+        at = ids.index(processor.image_token_id)
+        with pytest.raises(RuntimeError, match="prompt 1 has .* in the engine and .* in training"):
+            wrong = (ids[:at] + [processor.image_token_id] + ids[at:], images)
+            generate(VLLMEngine(llm, processor), [prompts[0], wrong], [40, 4])
+        assert not llm.llm_engine.has_unfinished_requests()
+
+    def test_pictures_and_forgeries_cannot_be_sampled(self, llm, processor, prompts):
+        engine = VLLMEngine(llm, processor, {"temperature": 2.0})
+        samples = generate(engine, [prompts[-1]] * 32, [64] * 32)
+        text = processor.tokenizer.batch_decode([s.ids for s in samples])
+        assert not any(token in line for line in text for token in FORBIDDEN)
+
+    def test_limits_are_checked_with_the_setting_to_change(self, llm, processor):
+        engine = VLLMEngine(llm, processor)
+        engine.check(64, 1, 1024)
+        with pytest.raises(ValueError, match="raise `vllm_max_model_length`"):
+            engine.check(64, 49, 1024)
+        with pytest.raises(ValueError, match="limit_mm_per_prompt"):
+            engine.check(10_000, 1, 1)
+
+    def test_evaluation(self, llm, checkpoint, processor, toy_rows):
+        from paravt.evaluate import play
+
+        collator = FrameBudgetCollator(processor, [8], max_pixels=1024)
+        episodes = ParallelRollout(max_turn_length=24, max_pixels=1024)
+        played = [
+            play(episodes, engine, collator, toy_rows[:4], 200)
+            for engine in (VLLMEngine(llm, processor), reference(checkpoint, processor))
+        ]
+        assert [r["turns"] for r in played[0]] == [r["turns"] for r in played[1]]
+
+
+def two_calls(text, *, complete=True):
+    """In place of the parser: an untrained model calls nothing, so every turn is read as two calls."""
+    windows = [{"start_time": 0.0, "end_time": 8.0}, {"start_time": 8.0, "end_time": 24.0}]
+    return [ToolCall("crop_video", arguments) for arguments in windows]
+
+
+class TestColocate:
+    def test_training_with_lora_tools_and_sub_agents(self, checkpoint, processor, toy_rows, tmp_path, monkeypatch):
+        from peft import LoraConfig
+        from trl.generation.vllm_generation import VLLMGeneration
+
+        real = vllm.LLM
+        monkeypatch.setattr(
+            "trl.generation.vllm_generation.LLM", lambda **kwargs: real(**{**kwargs, "enforce_eager": True})
+        )
+        monkeypatch.setattr(rollout, "parse_tool_calls", two_calls)
+        pushes, push = [], VLLMGeneration.sync_weights
+        monkeypatch.setattr(VLLMGeneration, "sync_weights", lambda self: (pushes.append(1), push(self)))
+        args = ParaGRPOConfig(
+            str(tmp_path), use_vllm=True, vllm_mode="colocate", vllm_max_model_length=2048, max_steps=3,
+            vllm_gpu_memory_utilization=0.3, per_device_train_batch_size=4, num_generations=4, frame_budgets=[4, 8],
+            max_completion_length=400, max_turns=1, max_turn_length=24, max_report_length=16, max_pixels=1024,
+            learning_rate=1e-2, bf16=False, use_cpu=True, report_to="none", gradient_checkpointing=False,
+            logging_steps=1, save_strategy="no", model_init_kwargs={"dtype": "float32"},
+        )  # fmt: skip
+        trainer = ParaGRPOTrainer(
+            checkpoint, [accuracy_reward, format_reward], args, train_dataset=Dataset.from_list(toy_rows),
+            processing_class=processor,
+            peft_config=LoraConfig(r=8, lora_alpha=64, target_modules="all-linear", init_lora_weights=False),
+        )  # fmt: skip
+        before = {name: param.detach().clone() for name, param in trainer.model.named_parameters()}
+        trainer.train()
+        log = [entry for entry in trainer.state.log_history if "reward" in entry]
+        assert len(log) == 3 and len(pushes) == 3  # once a step, whatever the number of rounds
+        assert all(entry["tools/calls_per_rollout"] == 4.0 for entry in log)  # two served, two in the last turn
+        assert all(entry["tools/failure_rate"] == 0.5 for entry in log)
+        for entry in log:
+            assert entry["sampling/sampling_logp_difference/mean"] < 0.02, entry
+            assert entry["sampling/truncated_share"] <= 0.01
+        for name, param in trainer.model.named_parameters():
+            if "lora_" in name:
+                assert not torch.equal(param, before[name]), name
+            else:
+                assert torch.equal(param, before[name]), name
+
+    def test_limits_are_checked_at_start_up(self, llm, processor, monkeypatch):
+        from types import SimpleNamespace
+
+        generation = SimpleNamespace(
+            llm=llm, repetition_penalty=1.0, temperature=0.7, top_p=1.0, top_k=0, min_p=None, generation_kwargs={}
+        )
+        trainer = SimpleNamespace(vllm_generation=generation, processing_class=processor)
+        assert VLLMEngine.from_trainer(trainer).sampling["temperature"] == 0.7
+        assert sampling_of(generation)["min_p"] == 0.0
+
+
+@pytest.fixture(scope="module")
+def server(checkpoint, tmp_path_factory):
+    log = open(tmp_path_factory.mktemp("server") / "log", "w+")
+    command = [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint, "--port", "8123",
+        "--max-model-len", "2048", "--dtype", "float32", "--enforce-eager", "--logprobs-mode", "processed_logprobs",
+        "--enable-scale-out", "--mm-processor-kwargs", '{"size": {"shortest_edge": 1024, "longest_edge": 16777216}}',
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        for _ in range(240):
+            try:
+                urllib.request.urlopen("http://localhost:8123/health", timeout=2)
+                break
+            except OSError:
+                assert process.poll() is None, open(log.name).read()[-3000:]
+                time.sleep(1)
+        yield "http://localhost:8123"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+class TestServer:
+    def test_equal_to_transformers(self, server, checkpoint, processor, prompts):
+        from trl.generation.vllm_client import VLLMClient
+
+        limits = [12, 7, 12, 5, 12, 9]
+        engine = VLLMServerEngine(VLLMClient(server), processor)
+        assert engine.max_length == 2048
+        found = generate(engine, prompts, limits)
+        expected = generate(reference(checkpoint, processor), prompts, limits)
+        for mine, theirs in zip(found, expected, strict=True):
+            assert mine.ids == theirs.ids and mine.finished == theirs.finished
+            assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-3)
+
+    def test_two_ranks(self, server, checkpoint, toy_rows):
+        """Ranks ask the server independently: no barrier between rounds, and every completion is the rank's own."""
+        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29617", "tests/ranks.py"]
+        done = subprocess.run(
+            [sys.executable, *command, checkpoint, server, toy_rows[0]["videos"][0]],
+            capture_output=True, text=True, timeout=300, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
+            cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        )  # fmt: skip
+        assert done.returncode == 0 and done.stdout.count("is right") == 2, done.stdout[-1000:] + done.stderr[-3000:]
