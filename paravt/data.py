@@ -13,7 +13,7 @@ from .rewards import QUESTION_TYPES, extract_choice, parse_interval
 from .video import VideoError, probe_many
 
 
-_OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s*(\S.*?)\s*$", re.MULTILINE)
+OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s*(\S.*?)\s*$", re.MULTILINE)
 
 
 class RowError(ValueError):
@@ -126,7 +126,7 @@ def normalise(row: dict, key: str, video_root: str | None = None, supervised: bo
         raise RowError("no answer")
     if kind == "mcq":
         question = "\n".join(m["content"] for m in common["prompt"] if m["role"] == "user")
-        options = list(options) if options is not None else [text for _, text in _OPTION.findall(question)] or None
+        options = list(options) if options is not None else [text for _, text in OPTION.findall(question)] or None
         labels = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(options) if options else 26]
         if extract_choice(str(truth), labels, options) is None:
             raise RowError("the answer is none of the choices")

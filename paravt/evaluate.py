@@ -1,37 +1,98 @@
-"""A policy measured on rows, with the loop that trains it."""
+"""A policy measured on rows, and asked questions, with the loop that trains it: a record per question, with resume."""
 
-from collections.abc import Iterable, Sequence
+import glob
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from trl.data_utils import prepare_multimodal_messages
 
 from .anchors import is_parseable
 from .collator import FrameBudgetCollator
 from .metrics import episode_stats, summarise
-from .rewards import accuracy_reward
+from .rewards import accuracy_reward, assistant_turns, final_answer
 from .rollout import ParallelRollout
 
 
 def play(
-    rollout: ParallelRollout, engine, collator: FrameBudgetCollator, rows: Sequence[dict], max_completion_length: int
+    rollout: ParallelRollout,
+    engine,
+    collator: FrameBudgetCollator,
+    rows: Sequence[dict],
+    max_completion_length: int,
+    watch: Callable[[int, dict], None] | None = None,
 ) -> list[dict]:
-    """One episode per row; returns the rows with `turns`, `tool_calls`, `parseable` and their statistics."""
-    prepared = [row for row in collator(list(rows)) if not row["video_error"]]
-    prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in prepared]
-    episodes = rollout.run(prompts, engine, max_completion_length)
+    """
+    One episode per row, all in one batch, as records:
+
+    `id`, `question`, `prediction` (what the last answer says, `None` without one), `truth`, `score` (`None` without a
+    truth; no answer is wrong), `error` (`None` unless the row failed; then there is no score), `turns`, `calls` (each
+    with its effective window and response), `frames` and `pixels` that were looked at, `parseable` and `seconds` (of
+    the batch, by row).
+    """
+    start = time.perf_counter()
+    prepared = collator(list(rows))
+    clips = {id(frame.clip): frame.clip for row in prepared for frame in row["images"]}
+    for clip in clips.values():
+        clip.prefetch()
+    live = [row for row in prepared if not row["video_error"] and _readable(row)]
+    prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in live]
+    told = None if watch is None else lambda i, message: watch(prepared.index(live[i]), message)
+    episodes = rollout.run(prompts, engine, max_completion_length, told) if live else []
     turns = [episode.messages for episode in episodes]
-    columns = {name: [row.get(name) for row in prepared] for name in ("answer", "question_type", "options")}
-    accuracy = accuracy_reward(turns, fallback=False, turns=turns, **columns)
-    played = []
-    for row, episode, score in zip(prepared, episodes, accuracy, strict=True):
-        calls = [slot.record() for slot in episode.slots]
-        parseable = is_parseable(episode.ids, episode.mask, collator.chat.tokenizer)
-        stats = episode_stats(calls, parseable, score)
-        row = {name: value for name, value in row.items() if name not in ("images", "prompt")}
-        played.append({**row, "turns": episode.messages, "tool_calls": calls, "parseable": parseable, "stats": stats})
-    for row in prepared:
+    columns = {name: [row.get(name) for row in live] for name in ("answer", "question_type", "options")}
+    scores = accuracy_reward(turns, fallback=False, turns=turns, **columns)
+    seconds = (time.perf_counter() - start) / max(1, len(rows))
+    found = {}
+    for row, episode, score in zip(live, episodes, scores, strict=True):
+        looked_at = [*row["images"], *(f for s in episode.slots if s.status == "ok" for f in s.clip.frames)]
+        found[id(row)] = {
+            "prediction": final_answer(assistant_turns(episode.messages)[-1], fallback=False),
+            "score": score,
+            "turns": [message["content"] for message in episode.messages],
+            "calls": [slot.record() for slot in episode.slots],
+            "frames": len(looked_at),
+            "pixels": sum(frame.size[0] * frame.size[1] for frame in looked_at),
+            "parseable": is_parseable(episode.ids, episode.mask, collator.chat.tokenizer),
+        }
+    for clip in clips.values():
+        clip.release()
+    blank = {"prediction": None, "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False}
+    return [
+        {"id": row.get("key"), "question": row["question"], "truth": row.get("answer"), "error": row["video_error"]}
+        | found.get(id(row), blank)
+        | {"seconds": seconds}
+        for row in prepared
+    ]
+
+
+def _readable(row: dict) -> bool:
+    """Whether the row's frames decode; if not, the row says why."""
+    try:
         for frame in row["images"]:
-            frame.clip.release()
-    return played
+            frame.clip.load()
+    except Exception as error:  # `VideoError`, or what a broken image library throws: the row's own
+        row["video_error"] = str(error)
+    return not row["video_error"]
+
+
+def play_safely(rollout, engine, collator, rows: Sequence[dict], max_completion_length: int) -> list[dict]:
+    """[`play`], and if it fails, once more row by row: what one row breaks costs that row only."""
+    try:
+        return play(rollout, engine, collator, rows, max_completion_length)
+    except Exception as error:
+        if len(rows) > 1:
+            return [r for row in rows for r in play_safely(rollout, engine, collator, [row], max_completion_length)]
+        blank = {"prediction": None, "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "seconds": 0.0}
+        question = rows[0]["prompt"][-1]["content"]
+        failed = {"id": rows[0].get("key"), "question": question, "truth": rows[0].get("answer"), "parseable": False}
+        return [failed | blank | {"error": f"{type(error).__name__}: {error}"}]
+
+
+def stats_of(record: dict) -> dict[str, float]:
+    """The sums of [`metrics.episode_stats`] for a record."""
+    return episode_stats(record["calls"], record["parseable"], record["score"])
 
 
 def measure(
@@ -45,7 +106,7 @@ def measure(
     batch_size: int = 32,
     progress: bool = True,
 ) -> dict[int, dict[str, float]]:
-    """Rates of [`metrics.summarise`] for each frame budget, over the same rows."""
+    """Rates of [`metrics.summarise`] for each frame budget, over the same rows; rows that failed are left out."""
     from tqdm import tqdm
 
     work = [(budget, start) for budget in budgets for start in range(0, len(rows), batch_size)]
@@ -53,5 +114,57 @@ def measure(
     for budget, start in tqdm(work, "Evaluation", disable=not progress, leave=False):
         collator = FrameBudgetCollator(processor, [budget], max_pixels=max_pixels)
         played = play(rollout, engine, collator, rows[start : start + batch_size], max_completion_length)
-        stats.setdefault(budget, []).extend(row["stats"] for row in played)
+        stats.setdefault(budget, []).extend(stats_of(record) for record in played if not record["error"])
     return {budget: summarise(values) for budget, values in stats.items()}
+
+
+class Records:
+    """
+    Records on disk, a JSON line each, written as soon as there is one: a killed run goes on where it was. A line that
+    was cut by a crash is dropped; a record that failed is tried again, and its next line counts.
+
+    Args:
+        path (`str`): The file. With several ranks each writes its own, with its rank in the name.
+        settings (`dict`): What made the records; kept in every line. Lines made with other settings are refused.
+        rank (`int`): The rank of this process.
+    """
+
+    def __init__(self, path: str, settings: dict, rank: int = 0):
+        stem, end = os.path.splitext(path)
+        self.path = path if rank == 0 else f"{stem}.{rank}{end}"
+        self.settings = json.loads(json.dumps(settings))
+        self.done: dict[str, dict] = {}
+        self.pattern = (path, glob.escape(stem) + ".*" + end)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        self.everything()
+        self.file = open(self.path, "a", encoding="utf-8")
+
+    def everything(self) -> dict[str, dict]:
+        """The records of all ranks by id, read again."""
+        path, pattern = self.pattern
+        for found in sorted({path, *glob.glob(pattern)}):
+            if os.path.exists(found):
+                self._read(found)
+        return self.done
+
+    def _read(self, path: str) -> None:
+        with open(path, "rb") as file:
+            data = file.read()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data) and path == self.path:
+            os.truncate(path, whole)
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1]):
+            record = json.loads(line)
+            theirs = record["settings"]
+            differ = [k for k in sorted({*theirs, *self.settings}) if theirs.get(k) != self.settings.get(k)]
+            if differ:
+                says = ", ".join(f"{k} {theirs.get(k)!r} there and {self.settings.get(k)!r} now" for k in differ)
+                raise ValueError(f"line {number + 1} of {path} was made with other settings: {says}; use another file")
+            if not record["error"] or self.done.get(record["id"], record)["error"]:
+                self.done[record["id"]] = record
+
+    def add(self, record: dict) -> None:
+        self.done[record["id"]] = record | {"settings": self.settings}
+        self.file.write(json.dumps(self.done[record["id"]], ensure_ascii=False) + "\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())

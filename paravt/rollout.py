@@ -1,70 +1,22 @@
 """The one episode loop, also TRL's `rollout_func`: generation, parallel crops, sub-agents, tool responses."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import partial
 
 from . import video
 from .anchors import token_texts
 from .calls import ToolCall, ToolCallError, parse_tool_calls
 from .chat import Chat
 from .engine import Sample, TransformersEngine
+from .episode import Episode, Slot
 from .prompts import LAST_TURN, subagent_messages
 from .tools import Crop, ToolError, resolve
-from .video import Clip, VideoError
+from .video import VideoError
 
 
 ANSWER_TOKENS = 64  # kept free for the last answer when reports are cut to what fits
 MIN_REPORT_TOKENS = 16
-
-
-@dataclass
-class Slot:
-    """One attempted call. `status`: `ok`, `malformed`, `refused`, `failed`, `limit` or `budget`."""
-
-    turn: int
-    status: str
-    response: str
-    video: str | None = None
-    start: float | None = None
-    end: float | None = None
-    crop: Crop | None = field(default=None, repr=False)
-    clip: Clip | None = field(default=None, repr=False)
-
-    def fail(self, error: VideoError) -> None:
-        self.status, self.response = "failed", f"Error: the video cannot be read, {error.reason}."
-
-    def record(self) -> dict:
-        return {name: value for name, value in vars(self).items() if name not in ("crop", "clip")}
-
-
-@dataclass
-class Episode:
-    """One rollout: `ids`, `mask` (1 sampled, 0 placed) and `logprobs` are always of one length."""
-
-    prompt_ids: list[int]
-    images: list
-    question: str
-    videos: list[str]
-    ids: list[int] = field(default_factory=list)
-    mask: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    messages: list[dict] = field(default_factory=list)
-    slots: list[Slot] = field(default_factory=list)
-    done: bool = False
-
-    def place(self, ids: list[int]) -> None:
-        self.ids += ids
-        self.mask += [0] * len(ids)
-        self.logprobs += [0.0] * len(ids)
-
-    def extend(self, sample: Sample, length: int) -> None:
-        self.ids += sample.ids[:length]
-        self.mask += [1] * length
-        self.logprobs += sample.logprobs[:length]
-
-    @property
-    def served(self) -> int:
-        return sum(slot.status == "ok" for slot in self.slots)
 
 
 def engine_of(trainer):
@@ -153,10 +105,27 @@ class ParallelRollout:
             "tool_calls": [[slot.record() for slot in e.slots] for e in episodes],
         }
 
-    def run(self, prompts: list[list[dict]], engine, max_completion_length: int) -> list[Episode]:
-        """Plays one episode per prompt, all in step. Prompts are messages whose images are filled in."""
+    def run(
+        self,
+        prompts: list[list[dict]],
+        engine,
+        max_completion_length: int,
+        watch: Callable[[int, dict], None] | None = None,
+    ) -> list[Episode]:
+        """
+        Plays one episode per prompt, all in step.
+
+        Args:
+            prompts (`list[list[dict]]`): Messages whose images are filled in.
+            engine: What generates.
+            max_completion_length (`int`): Most tokens of an episode after its prompt.
+            watch (`Callable`, *optional*): Called with the number of an episode and each of its messages as it comes.
+        """
         chat = Chat(engine.processor, self.think_prefix)
         episodes = [self._start(chat, prompt) for prompt in prompts]
+        if watch is not None:
+            for number, e in enumerate(episodes):
+                e.watch = partial(watch, number)
         with engine.session():
             # As many rounds on every rank, since ranks may share an engine; an empty one costs nothing.
             for turn in range(self.max_turns + 1):
@@ -208,7 +177,7 @@ class ParallelRollout:
                 length -= 1
             text = "".join(pieces[:length])
         e.extend(sample, length)
-        e.messages.append({"role": "assistant", "content": chat.prefix_text + text})
+        e.say({"role": "assistant", "content": chat.prefix_text + text})
         entries = parse_tool_calls(chat.prefix_text + text, complete=sample.finished)
         for entry in entries:
             slot = self._slot(e, entry, turn)
@@ -307,7 +276,8 @@ class ParallelRollout:
             self._end(e, slots)
             return
         e.place(ids)
-        e.messages += [{"role": "tool", "name": "crop_video", "content": slot.response} for slot in slots]
+        for slot in slots:
+            e.say({"role": "tool", "name": "crop_video", "content": slot.response})
 
     @staticmethod
     def _end(e: Episode, slots: list[Slot]) -> None:

@@ -7,6 +7,7 @@ mocks.
 
 import os
 import random
+import re
 import zlib
 from collections.abc import Sequence
 from fractions import Fraction
@@ -111,7 +112,7 @@ def supervised_rows(
     Args:
         rows (`list[dict]`): Rows of [`make_rows`].
         budgets (`Sequence[int]`): Overview sizes, drawn uniformly.
-        faults (`float`): Share of trajectories with a closing tag missing.
+        faults (`float`): Share of closing tags that are missing.
         skips (`float`): Share of trajectories that guess where calls are needed.
         checks (`float`): Share of trajectories that call although the overview suffices.
         seed (`int`): Seed of the draws.
@@ -139,18 +140,28 @@ def supervised_rows(
             turns = [("assistant", f"<think>\n{shown if seen else 'no flash'}\n</think>\n{calls}")]
             turns += [("tool", f"Seconds {s:.1f} to {e:.1f}: {report(truth, s, e)}") for s, e in windows]
             turns.append(("assistant", final))
-        if draw.random() < faults:
-            i = draw.choice([i for i, (role, _) in enumerate(turns) if role == "assistant"])
-            tag = draw.choice([t for t in ("</think>\n", "</answer>", "</tool_call>") if t in turns[i][1]])
-            head, _, tail = turns[i][1].rpartition(tag)
-            turns[i] = ("assistant", head + tail)
-            turns = turns if "<tool_call>" in turns[i][1] and tag != "</think>\n" else turns[: i + 1]
+        turns = _drop_tags(turns, faults, draw)
         messages = [{"role": role, "content": text} for role, text in turns]
         messages = _with_last_turn_notice(messages)
         out.append({**row, "window": None, "window_times": None, "frame_budget": budget, "completion": messages})
         start = draw.randrange(0, DURATION, WINDOW) if draw.random() < 0.5 else truth["start"] // WINDOW * WINDOW
         out.append(subagent_row(row, float(start), float(start + WINDOW)))
     return out
+
+
+def _drop_tags(turns: list[tuple[str, str]], share: float, draw: random.Random) -> list[tuple[str, str]]:
+    """Turns with a share of their closing tags gone, up to the first turn that could not go on."""
+    kept = []
+    for role, text in turns:
+        pieces = re.split(r"(</think>\n|</tool_call>|</answer>)", text)
+        gone = [piece for piece in pieces[1::2] if role == "assistant" and draw.random() < share]
+        for piece in gone:
+            head, _, tail = text.rpartition(piece)
+            text = head + tail
+        kept.append((role, text))
+        if any(piece != "</tool_call>" for piece in gone):
+            break
+    return kept
 
 
 def curriculum(rows: list[dict], batch_size: int) -> list[dict]:

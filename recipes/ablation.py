@@ -60,7 +60,7 @@ if __name__ == "__main__":
     parser.add_argument("--output_dir", default="paravt-ablation")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--rows", nargs="+", help="names of rows; those of the paper if not given")
-    parser.add_argument("--tokens", type=int, default=200_000, help="generated tokens of a training run")
+    parser.add_argument("--tokens", type=int, default=80_000, help="generated tokens of a training run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="cells at a time")
     parser.add_argument("--quick", action="store_true", help="one seed of four rows")
     main(*parser.parse_known_args())

@@ -1,7 +1,7 @@
 """
 One cell of the ablation: one row and one seed, trained until a number of generated tokens and measured.
 
-    python recipes/ablation_cell.py "PARA-GRPO" 1 --output_dir paravt-ablation --tokens 200000
+    python recipes/ablation_cell.py "PARA-GRPO" 1 --output_dir paravt-ablation --tokens 80000
 
 `recipes/ablation.py` runs these. Flags of `recipes/para_grpo.py` may follow.
 """
@@ -27,16 +27,16 @@ ONE_BUDGET = ["--frame_budgets", "32"]
 ALL_TAGS = {"think": 0.4, "tool_call": 0.3, "answer": 0.3}
 ROWS = {
     "cold start": VANILLA,
-    "GRPO": VANILLA + ONE_BUDGET,
+    "GRPO": VANILLA + ONE_BUDGET + ["--tool_weight", "0"],
+    "GRPO + tool reward": VANILLA + ONE_BUDGET,
     "anchoring only": ONE_BUDGET,
     "gating only": VANILLA,
     "PARA-GRPO": [],
     "without tool reward": ["--tool_weight", "0"],
     "without penalty": ["--anchor_penalty", "0"],
 }
-# What the paper does not have: GRPO on accuracy and format alone, and the choices of this implementation.
+# Choices of this implementation.
 VARIANTS = {
-    "GRPO without tool reward": VANILLA + ONE_BUDGET + ["--tool_weight", "0"],
     "anchors on all tags": [
         "--anchor_tags", json.dumps({f"<{end}{tag}>": w for tag, w in ALL_TAGS.items() for end in ("", "/")}),
     ],
@@ -131,6 +131,6 @@ if __name__ == "__main__":
     parser.add_argument("row", choices=ROWS | VARIANTS)
     parser.add_argument("seed", type=int)
     parser.add_argument("--output_dir", default="paravt-ablation")
-    parser.add_argument("--tokens", type=int, default=200_000)
+    parser.add_argument("--tokens", type=int, default=80_000)
     options, extra = parser.parse_known_args()
     run(options.row, options.seed, options.output_dir, options.tokens, extra)

@@ -45,7 +45,7 @@ class Arguments:
     max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
     toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
     toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
-    toy_faults: float = field(default=0.4, metadata={"help": "Share of toy conversations with a closing tag missing."})
+    toy_faults: float = field(default=0.15, metadata={"help": "Share of closing tags missing in toy conversations."})
     toy_copies: int = field(default=24, metadata={"help": "Conversations of each toy video, each with its own draws."})
     toy_skips: float = field(
         default=0.5, metadata={"help": "Share of toy conversations that guess where they should call."}

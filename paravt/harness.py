@@ -1,0 +1,198 @@
+"""
+A model of lmms-eval that answers with the rollout: all of its tasks, none of their loaders or metrics rewritten.
+
+    lmms_eval --model paravt --model_args pretrained=CHECKPOINT,dispatch=parallel --tasks videomme
+
+`recipes/evaluate.py` does more: strict scores, a trace of each question, resume, an exit code that tells of failures.
+Needs `pip install "paravt[eval]"`. Nothing here is imported by the rest of the library.
+"""
+
+import ast
+import os
+
+from lmms_eval.api.model import lmms
+from lmms_eval.models.registry_v2 import ModelManifest
+from lmms_eval.protocol import ChatMessages
+
+from .collator import FrameBudgetCollator
+from .data import OPTION
+from .evaluate import Records, play_safely
+from .load import load_engine
+from .prompts import INSTRUCTIONS, system_prompt
+from .rewards import extract_choice, parse_interval, score_answer
+from .rollout import ParallelRollout
+
+
+def manifest() -> ModelManifest:
+    """What the entry point gives lmms-eval."""
+    return ModelManifest(model_id="paravt", chat_class_path="paravt.harness.ParaVT")
+
+
+NO_ANSWER = "???"  # no letters, no digits: every official scorer that does not guess finds it wrong
+
+
+def official_answer(prediction: str | None, question: str, doc: dict) -> str:
+    """
+    What the official scorer is given: a bare capital letter for a choice, `2.0 - 5.0` for an interval, the answer as
+    it is for the rest, and for no answer a text that it scores as wrong.
+    """
+    options = OPTION.findall(question)
+    answer = prediction
+    if options and answer is not None:
+        labels = [label for label, _ in options]
+        answer = extract_choice(answer, labels, [text for _, text in options])
+    elif answer is not None and "timestamp" in doc:  # temporal grounding
+        interval = parse_interval(answer)
+        answer = f"{interval[0]} - {interval[1]}" if interval else None
+    if answer:
+        return answer
+    if "correct_choice" in doc:  # LongVideoBench draws a random choice where it finds none: it gets a wrong one
+        return "B" if doc["correct_choice"] == 0 else "A"
+    return NO_ANSWER
+
+
+def strict_score(record: dict, target, doc: dict) -> tuple[str, float]:
+    """The truth as text, and the score of a prediction: nothing is guessed, and no answer is wrong."""
+    options = [text for _, text in OPTION.findall(record["question"])]
+    if options:
+        truth = chr(ord("A") + target) if isinstance(target, int) else str(target)
+        return truth, score_answer(record["prediction"], truth, "mcq", options)
+    if "timestamp" in doc:
+        start, end = ast.literal_eval(target) if isinstance(target, str) else target
+        return f"{start} - {end}", score_answer(record["prediction"], (float(start), float(end)), "tvg")
+    return str(target), score_answer(record["prediction"], str(target), "oe", mode="exact")
+
+
+class ParaVT(lmms):
+    """
+    Answers each request with a rollout of the trained loop; see [`ParallelRollout`] for the limits.
+
+    Args:
+        pretrained (`str`): Checkpoint, or an adapter that names its base model.
+        adapter (`str`, *optional*): LoRA adapter.
+        engine (`str`): `"transformers"` or `"vllm"`.
+        frames (`int`): Overview frames.
+        max_pixels (`int`): Largest area of a frame, in pixels.
+        max_turns (`int`), max_calls_per_turn (`int`), max_calls (`int`): Tool turns, calls in each, calls in all.
+        max_turn_length (`int`), max_report_length (`int`), max_completion_length (`int`): Most new tokens.
+        dispatch (`str`): `"parallel"`, `"sequential"` or `"none"`.
+        prompt (`str`): Instructions of the system prompt, or a file that holds them.
+        batch_size (`int`): Questions in flight.
+        records (`str`, *optional*): JSONL file with a record per question; those in it are not asked again.
+        tasks (`dict`, *optional*): lmms-eval's tasks by name; with them records have the truth and a strict score.
+    """
+
+    is_simple = False
+
+    def __init__(
+        self,
+        pretrained: str,
+        adapter: str | None = None,
+        engine: str = "transformers",
+        frames: int = 64,
+        max_pixels: int = 50176,
+        max_turns: int = 3,
+        max_calls_per_turn: int = 5,
+        max_calls: int = 15,
+        max_turn_length: int = 2048,
+        max_report_length: int = 512,
+        max_completion_length: int = 8192,
+        dispatch: str = "parallel",
+        prompt: str = INSTRUCTIONS,
+        batch_size: int = 16,
+        dtype: str = "auto",
+        device: str | None = None,
+        records: str | None = None,
+        tasks: dict | None = None,
+        max_batch_size: int | None = None,
+    ):
+        super().__init__()
+        instructions = open(prompt, encoding="utf-8").read() if os.path.isfile(prompt) else prompt
+        self.instructions = system_prompt(instructions, tools=dispatch != "none")
+        limits = {
+            "max_turns": max_turns, "max_calls_per_turn": max_calls_per_turn, "max_calls": max_calls,
+            "max_turn_length": max_turn_length, "max_report_length": max_report_length, "max_pixels": max_pixels,
+        }  # fmt: skip
+        self.settings = {
+            "model": pretrained, "adapter": adapter, "engine": engine, "frames": frames, "dispatch": dispatch,
+            "prompt": instructions, "max_completion_length": max_completion_length, "dtype": dtype, **limits,
+        }  # fmt: skip
+        self.rollout = ParallelRollout(dispatch=dispatch, **limits)
+        self._rank, self._world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        if self._world_size > 1:
+            from accelerate import Accelerator
+
+            self.accelerator = Accelerator()
+            device = device or str(self.accelerator.device)
+        self.batch_size, self.tasks, self.max_completion_length = int(batch_size), tasks or {}, max_completion_length
+        self.records = Records(records, self.settings, self._rank) if records else None
+        self.engine = load_engine(pretrained, adapter, engine, max_pixels, dtype, device, batch_size=self.batch_size)
+        self.device = device or "cpu"
+        self.collator = FrameBudgetCollator(
+            self.engine.processor, [frames], max_pixels=max_pixels, tools=dispatch != "none"
+        )
+
+    def generate_until(self, requests) -> list[str]:
+        from tqdm import tqdm
+
+        rows, done = {}, {} if self.records is None else self.records.done
+        ids = [self._id(request) for request in requests]
+        for key, request in zip(ids, requests, strict=True):
+            if key not in rows and (key not in done or done[key]["error"]):
+                rows[key] = self._row(key, request)
+        found, keys = {}, list(rows)
+        progress = tqdm(
+            total=len(requests), initial=len(requests) - len(keys), desc="Questions", disable=self.rank > 0
+        )
+        documents = {key: self._doc(request) for key, request in zip(ids, requests, strict=True)}
+        for start in range(0, len(keys), self.batch_size):
+            batch = [rows[key] for key in keys[start : start + self.batch_size]]
+            broken = [row for row in batch if row.get("error")]
+            whole = [row for row in batch if not row.get("error")]
+            records = play_safely(self.rollout, self.engine, self.collator, whole, self.max_completion_length)
+            for record in [*map(self._failed, broken), *(records if whole else [])]:
+                task, doc = record["id"].split("/")[0], documents[record["id"]]
+                record["official_answer"] = official_answer(record["prediction"], record["question"], doc)
+                if task in self.tasks and not record["error"]:
+                    target = self.tasks[task].doc_to_target(doc)
+                    record["truth"], record["score"] = strict_score(record, target, doc)
+                found[record["id"]] = record
+                if self.records is not None:
+                    self.records.add(record)
+            progress.update(len(batch))
+        progress.close()
+        return [(found.get(key) or done[key])["official_answer"] for key in ids]
+
+    @staticmethod
+    def _id(request) -> str:
+        _, _, _, doc_id, task, split = request.args
+        return f"{task}/{split}/{doc_id}"
+
+    def _doc(self, request) -> dict:
+        _, _, _, doc_id, task, split = request.args
+        return self.task_dict[task][split][doc_id]
+
+    def _row(self, key: str, request) -> dict:
+        """The row of a request, with `error` where lmms-eval cannot make its messages: it may even try to exit."""
+        try:
+            messages = ChatMessages(messages=request.args[1](self._doc(request)))
+            _, videos, _ = messages.extract_media()
+            texts = [part.text for m in messages.messages for part in m.content if part.type == "text"]
+        except (Exception, SystemExit) as error:
+            return {"key": key, "error": f"{type(error).__name__}: {error}", "question": str(request.args[0])}
+        prompt = [{"role": "system", "content": self.instructions}]
+        prompt.append({"role": "user", "content": "<video>" * len(videos) + "\n".join(texts)})
+        return {"key": key, "prompt": prompt, "videos": [str(v) for v in videos]}
+
+    @staticmethod
+    def _failed(row: dict) -> dict:
+        return {
+            "id": row["key"], "question": row["question"], "truth": None, "error": row["error"], "prediction": None,
+            "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False, "seconds": 0.0,
+        }  # fmt: skip
+
+    def loglikelihood(self, requests):
+        raise NotImplementedError("a rollout has no likelihood of a given answer; use tasks that generate")
+
+    def generate_until_multi_round(self, requests):
+        raise NotImplementedError("the rollout has its own rounds; use tasks that ask once")
