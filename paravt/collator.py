@@ -46,6 +46,8 @@ class FrameBudgetCollator(TrainerCallback):
             Whether the system prompt offers `crop_video`.
         backend (`str`, *optional*, defaults to `"pyav"`):
             Decoder of the frames, `"pyav"` or `"decord"`.
+        snap (`bool`, *optional*, defaults to `False`):
+            Whether key frames take the places of overview frames within half the spacing of them.
     """
 
     def __init__(
@@ -56,17 +58,26 @@ class FrameBudgetCollator(TrainerCallback):
         max_pixels: int = 50176,
         tools: bool = True,
         backend: str = "pyav",
+        snap: bool = False,
     ):
         self.chat = Chat(processor)
         self.budgets, self.seed, self.max_pixels, self.tools = list(budgets), seed, max_pixels, tools
-        self.backend = backend
+        self.backend, self.snap = backend, snap
         self.epoch = 0
+        self._ahead: set[video.Clip] = set()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.epoch = int(state.epoch + 1e-6)
 
     def __call__(self, rows: list[dict]) -> list[dict]:
-        return [self.prepare(row) for row in rows]
+        prepared = [self.prepare(row) for row in rows]
+        # Loaders ask for a batch while the one before is in use, so its frames decode meanwhile. The same batch comes
+        # again for each micro-step: it is not decoded for those.
+        clips = {frame.clip for row in prepared for frame in row["images"]}
+        if torch.utils.data.get_worker_info() is None and clips != self._ahead:
+            video.prefetch(clips)
+            self._ahead = clips
+        return prepared
 
     def prepare(self, row: dict) -> dict:
         """The row with `prompt`, `images`, `question`, resolved `videos` and the drawn `frame_budget`."""
@@ -100,7 +111,8 @@ class FrameBudgetCollator(TrainerCallback):
             return [video.clip(path, times, self.max_pixels, self.backend)]
         share = max(1, row["frame_budget"] // max(1, len(row["videos"])))
         return [
-            video.clip(path, video.choose_times(path, share), self.max_pixels, self.backend) for path in row["videos"]
+            video.clip(path, video.choose_times(path, share, snap=self.snap), self.max_pixels, self.backend)
+            for path in row["videos"]
         ]
 
     def _messages(self, row: dict, clips: list[video.Clip]) -> list[dict]:
@@ -149,7 +161,9 @@ class SupervisedCollator:
 
     def encode(self, row: dict) -> tuple[list[int], list[int], list]:
         """Token ids and mask (1 on what the assistant wrote) of a row, (T,), and its images."""
-        prepared = self.collator.prepare(row)
+        return self._encode(row, self.collator.prepare(row))
+
+    def _encode(self, row: dict, prepared: dict) -> tuple[list[int], list[int], list]:
         if prepared["video_error"]:
             raise VideoError(str(prepared["videos"]), prepared["video_error"])
         frames = iter(prepared["images"])
@@ -181,7 +195,7 @@ class SupervisedCollator:
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
         processor = self.chat.processor
-        encoded = [self.encode(row) for row in rows]
+        encoded = [self._encode(*pair) for pair in zip(rows, self.collator(rows), strict=True)]
         width = max(len(ids) for ids, _, _ in encoded)
         pad = processor.tokenizer.pad_token_id
         ids = torch.tensor([i + [pad] * (width - len(i)) for i, _, _ in encoded])  # (B, T)

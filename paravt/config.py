@@ -45,6 +45,9 @@ class ParaGRPOConfig(GRPOConfig):
         default="pyav",
         metadata={"help": "Decoder: exact, or used where it can be trusted.", "choices": ["pyav", "decord"]},
     )
+    snap_overview: bool = field(
+        default=False, metadata={"help": "Whether key frames may stand in for overview frames near them: cheaper."}
+    )
     format_weight: float = field(default=1.0, metadata={"help": "Weight of the graded format reward."})
     tool_weight: float = field(default=1.0, metadata={"help": "Weight of the tool reward."})
     dispatch: str = field(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from trl.data_utils import prepare_multimodal_messages
 
+from . import video
 from .anchors import is_parseable
 from .collator import FrameBudgetCollator
 from .metrics import episode_stats, summarise
@@ -34,8 +35,7 @@ def play(
     start = time.perf_counter()
     prepared = collator(list(rows))
     clips = {id(frame.clip): frame.clip for row in prepared for frame in row["images"]}
-    for clip in clips.values():
-        clip.prefetch()
+    video.prefetch(clips.values())
     live = [row for row in prepared if not row["video_error"] and _readable(row)]
     prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in live]
     told = None if watch is None else lambda i, message: watch(prepared.index(live[i]), message)

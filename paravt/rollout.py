@@ -188,9 +188,7 @@ class ParallelRollout:
             return
         if not (sample.finished and length == len(sample.ids)):
             e.place([chat.tokenizer.eos_token_id])
-        for slot in e.slots[len(e.slots) - len(entries) :]:
-            if slot.status == "ok":
-                self._open(slot)
+        self._open([slot for slot in e.slots[len(e.slots) - len(entries) :] if slot.status == "ok"])
 
     def _slot(self, e: Episode, entry: ToolCall | ToolCallError, turn: int) -> Slot:
         if isinstance(entry, ToolCallError):
@@ -208,13 +206,14 @@ class ParallelRollout:
             return slot
         return Slot(turn, "ok", "", crop.path, crop.start, crop.end, crop)
 
-    def _open(self, slot: Slot) -> None:
-        """Starts the decoding of a slot's crop; equal crops share it."""
-        crop = slot.crop
-        try:
-            slot.clip = video.clip(crop.path, crop.times, self.max_pixels, self.video_backend).prefetch()
-        except VideoError as error:
-            slot.fail(error)
+    def _open(self, slots: list[Slot]) -> None:
+        """Starts the decoding of the crops of a turn, together."""
+        for slot in slots:
+            try:
+                slot.clip = video.clip(slot.crop.path, slot.crop.times, self.max_pixels, self.video_backend)
+            except VideoError as error:
+                slot.fail(error)
+        video.prefetch(slot.clip for slot in slots if slot.clip is not None)
 
     def _serve(self, chat, engine, live, waiting, limit) -> None:
         """Waits for the crops of all episodes, then lets all sub-agents report in one batch."""

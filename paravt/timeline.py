@@ -110,11 +110,28 @@ def sample_times(duration: float, k: int, start: float = 0.0, end: float | None 
     return [start + (i + 0.5) * (end - start) / k for i in range(k)]
 
 
-def choose_times(path: str, k: int, start: float = 0.0, end: float | None = None) -> list[float]:
-    """Times of `min(k, frames)` distinct frames spread over a window: the frames' own, known before decoding."""
+def choose_times(
+    path: str, k: int, start: float = 0.0, end: float | None = None, *, snap: bool = False
+) -> list[float]:
+    """
+    Times of `min(k, frames)` distinct frames spread over a window: the frames' own, known before decoding.
+
+    With `snap` a key frame takes the place of a frame within half the spacing of it: much cheaper to decode.
+    """
     path, index = find_index(path)
-    times = sample_times(index.info.duration, k, start, end)
-    return [float(index.times[i]) for i in sorted(set(frames_at(path, index, times)))]
+    times = np.array(sample_times(index.info.duration, k, start, end))
+    chosen = np.array(frames_at(path, index, times.tolist()))
+    if snap:
+        shown = np.flatnonzero(np.isin(index.pts, index.keys))
+        shown = shown[(index.times[shown] >= start) & (index.times[shown] < (end or np.inf))]
+        if len(shown):
+            after = np.clip(np.searchsorted(index.times[shown], times), 1, max(1, len(shown) - 1))
+            pair = np.stack([shown[after - 1], shown[np.minimum(after, len(shown) - 1)]])
+            distance = np.abs(index.times[pair] - times)
+            nearest = pair[distance.argmin(0), np.arange(len(times))]
+            half = (times[1] - times[0]) / 2 if len(times) > 1 else np.inf
+            chosen = np.where(distance.min(0) <= half, nearest, chosen)
+    return [float(index.times[i]) for i in sorted(set(chosen.tolist()))]
 
 
 def frames_at(path: str, index: Index, times: Sequence[float]) -> list[int]:

@@ -12,7 +12,7 @@ from .engine import reuse_features
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
 from .timeline import MULTIPLE
-from .video import LazyFrame, VideoError
+from .video import LazyFrame, VideoError, prefetch
 from .vllm_engine import VLLMEngine, keep_weights_loadable, push_exact_weights
 
 
@@ -49,6 +49,7 @@ class ParaGRPOTrainer(GRPOTrainer):
                 args.max_pixels,
                 tools=args.dispatch != "none",
                 backend=args.video_backend,
+                snap=args.snap_overview,
             )
             self.add_callback(self.data_collator)
         if args.use_vllm:
@@ -108,8 +109,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         frames = [frame for row in inputs for frame in row.get("images") or [] if isinstance(frame, LazyFrame)]
         clips = {id(frame.clip): frame.clip for frame in frames}
         errors = {}
-        for clip in clips.values():
-            clip.prefetch()
+        prefetch(clips.values())
         for key, clip in clips.items():
             try:
                 clip.load()

@@ -5,16 +5,14 @@
 
 import os
 import sys
-import threading
 import weakref
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from PIL import Image
 
-from . import decode, timeline
+from . import decode, passes, timeline
 from .decode import VideoError, VideoInfo
 from .timeline import choose_times, fit_size, local_path, probe, probe_many, sample_times
 
@@ -29,6 +27,7 @@ __all__ = [
     "clip",
     "fit_size",
     "local_path",
+    "prefetch",
     "probe",
     "probe_many",
     "read_frames",
@@ -46,26 +45,7 @@ class Frames:
     times: list[float]
 
 
-CACHE_BYTES = 128 * 2**20  # of pixels of decoded clips that nothing else keeps alive
 _clips: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
-_recent: OrderedDict = OrderedDict()  # clip -> bytes, the least recently used first
-
-
-def _forget_futures():
-    """After a fork: what the parent's workers were decoding will not come."""
-    for found in _clips.values():
-        found._future, found._lock = None, threading.Lock()
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forget_futures)
-
-
-def _keep(clip: "Clip", size: int) -> None:
-    _recent[clip] = size
-    _recent.move_to_end(clip)
-    while sum(_recent.values()) > CACHE_BYTES and len(_recent) > 1:
-        _recent.popitem(last=False)
 
 
 class Clip:
@@ -83,53 +63,62 @@ class Clip:
         except ValueError as error:
             raise VideoError(self.path, str(error)) from None
         self.times = [float(index.times[i]) for i in numbers]
-        self._wanted = sorted(set(numbers))
-        self._rows = [self._wanted.index(i) for i in numbers]
-        self._request = (path, times, max_pixels, backend)
+        self._numbers, self._request = numbers, (path, times, max_pixels, backend)
         self.key = f"{self.path} {decode.check_file(self.path)} {self.size} {backend}"
-        self._lock, self._future, self._pixels, self._filled = threading.Lock(), None, None, False
+        self._passes: dict[int, passes.Pass] = {}
+        self.stand_in = False
         self.frames = [LazyFrame(self, i) for i in range(len(numbers))]
 
     def __reduce__(self):  # a clip travels as its request: no pixels between processes
         return clip, self._request
 
     def prefetch(self) -> "Clip":
-        """Starts decoding in a worker and returns at once."""
-        with self._lock:
-            if self._pixels is None and self._future is None:
-                index = timeline.find_index(self.path)[1]
-                self._future = timeline.schedule(
-                    decode.decode, self.path, index, self._wanted, self.size, self._request[3]
-                )
+        """Starts decoding in workers and returns at once."""
+        prefetch([self])
         return self
 
-    def load(self) -> np.ndarray:
-        """Pixels of the distinct frames, (n, height, width, 3) uint8. Raises [`VideoError`]."""
+    def load(self) -> None:
+        """Waits for the frames. Raises [`VideoError`]."""
         self.prefetch()
-        with self._lock:
-            if self._pixels is None:
-                try:
-                    self._pixels, served = timeline.result(self._future, self.path)
-                finally:
-                    self._future = None
-                if served != self._request[3]:
-                    _say_once(f"{self._request[3]} cannot be trusted with {self.path}: {served} serves it")
-            _keep(self, self._pixels.nbytes)
-            return self._pixels
+        for one in dict.fromkeys(self._passes.values()):
+            one.load()
+        lost = [i for i, number in enumerate(self._numbers) if number in self._passes[number].lost]
+        if lost:
+            seconds = ", ".join(f"{self.times[i]:.2f}" for i in lost[:5])
+            timeline.failures["damaged"] += 1
+            raise VideoError(
+                self.path, f"damaged: {len(lost)} of {len(self.times)} frames cannot be decoded (at {seconds} s)"
+            )
 
     def fill(self) -> None:
         """Grey frames in place of a file that cannot be decoded, for a row whose rollouts will not count."""
-        self._pixels, self._filled = np.full((len(self._wanted), *self.size[::-1], 3), 127, np.uint8), True
+        self.stand_in = True
 
     def release(self) -> None:
         """Frees what a model was fed; the pixels stay as long as the cache has room."""
-        if self._filled:  # the next to ask is told again
-            self._pixels, self._filled = None, False
+        self.stand_in, self._passes = False, {}  # who asks for a broken file again is told again
         for frame in self.frames:
             frame._im = frame.features = None
 
     def image(self, i: int) -> Image.Image:
-        return Image.fromarray(self.load()[self._rows[i]])
+        if self.stand_in:
+            return Image.new("RGB", self.size, (127, 127, 127))
+        self.load()
+        one = self._passes[self._numbers[i]]
+        return Image.fromarray(one.load()[one.rows[self._numbers[i]]])
+
+
+def prefetch(clips: Iterable[Clip]) -> None:
+    """Starts the decoding of clips: frames of one file are decoded together, whichever clips they belong to."""
+    groups: dict[tuple, list[Clip]] = {}
+    for one in clips:
+        if not one._passes and not one.stand_in:
+            groups.setdefault((one.path, one.size, one._request[3]), []).append(one)
+    for (path, size, backend), group in groups.items():
+        numbers = sorted({number for one in group for number in one._numbers})
+        found = passes.passes(path, timeline.find_index(path)[1], numbers, size, backend)
+        for one in group:
+            one._passes = {number: found[number] for number in one._numbers}
 
 
 class LazyFrame(Image.Image):
@@ -144,7 +133,7 @@ class LazyFrame(Image.Image):
     @property
     def key(self) -> str | None:
         """What tells the frame from all others; `None` for a stand-in."""
-        return None if self.clip._filled else f"{self.clip.key} {self.time!r}"
+        return None if self.clip.stand_in else f"{self.clip.key} {self.time!r}"
 
     def load(self):
         if self._im is None:
@@ -192,15 +181,6 @@ def read_frames(path: str, times: Sequence[float], *, max_pixels: int | None = N
     asked = clip(path, times, max_pixels, backend)
     asked.load()
     return Frames([asked.image(i) for i in range(len(asked.times))], list(asked.times))
-
-
-_said: set[str] = set()
-
-
-def _say_once(message: str) -> None:
-    if message not in _said:
-        _said.add(message)
-        print(message, file=sys.stderr)
 
 
 def main(arguments: list[str]) -> int:

@@ -41,13 +41,24 @@ class Context(ForkServerContext):
 _start_lock = threading.Lock()
 
 
+def count() -> int:
+    """Workers of the pool: one thread each, no more than there are cores."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    return max(1, min(MAX_WORKERS, cores))
+
+
+def after_fork(function: Callable) -> None:
+    """Has `function` called in a forked child, which must not wait for what its parent began."""
+    if sys.platform != "win32":
+        os.register_at_fork(after_in_child=function)
+
+
 def submit(function: Callable, *args, timeout: float) -> ProcessFuture:
     """Runs `function(*args)` in a worker; it is killed after `timeout` seconds of work."""
     global _pool
     with _lock:
         if _pool is None or not _pool.active:
-            cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-            _pool = ProcessPool(max_workers=max(1, min(MAX_WORKERS, cores)), max_tasks=1000, context=Context())
+            _pool = ProcessPool(max_workers=count(), max_tasks=1000, context=Context())
         return _pool.schedule(function, args=args, timeout=timeout)
 
 
@@ -65,5 +76,4 @@ def _stop():
         _pool.join(timeout=5)
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)

@@ -28,6 +28,8 @@ QUICK = ["cold start", "GRPO", "gating only", "PARA-GRPO"]
 def start(row: str, seed: int, options: argparse.Namespace, extra: list[str]) -> None:
     """Runs a cell in a process of its own, with its share of the cores."""
     path = cell_path(options.output_dir, row, seed)
+    if os.path.exists(path):
+        return
     command = [sys.executable, os.path.join(HERE, "ablation_cell.py"), row, str(seed)]
     command += ["--output_dir", options.output_dir, "--tokens", str(options.tokens), *extra]
     threads = str(max(1, os.cpu_count() // options.jobs))
@@ -46,11 +48,10 @@ def main(options: argparse.Namespace, extra: list[str]) -> None:
     os.makedirs(os.path.join(options.output_dir, "cells"), exist_ok=True)
     first = [("cold start", seed) for seed in seeds]  # the others start from what these leave behind
     rest = [(row, seed) for seed in seeds for row in rows if row != "cold start"]
-    todo = [cell for cell in first + rest if not os.path.exists(cell_path(options.output_dir, *cell))]
-    with tqdm(total=len(todo), desc="Cells") as progress:
+    with tqdm(total=len(first + rest), desc="Cells") as progress:
         for batch in (first, rest):
             with ThreadPoolExecutor(options.jobs) as pool:
-                for _ in pool.map(lambda c: start(*c, options, extra), [cell for cell in batch if cell in todo]):
+                for _ in pool.map(lambda cell: start(*cell, options, extra), batch):
                     progress.update()
     report(options.output_dir)
 

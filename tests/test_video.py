@@ -8,7 +8,7 @@ import pytest
 from conftest import ffmpeg, read_barcode
 from PIL import Image
 
-from paravt import decode, timeline, video
+from paravt import decode, passes, timeline, video
 from paravt.video import VideoError, clip, probe, read_frames, sample_times
 
 
@@ -221,6 +221,7 @@ class TestLazyFrames:
     def test_decode_once_and_share(self, clips, monkeypatch):
         count = 0
         schedule = timeline.schedule
+        passes._recent.clear()
 
         def counted(function, *args):
             nonlocal count
@@ -255,13 +256,117 @@ class TestLazyFrames:
             clip(str(clips / "damaged.mp4"), [6.2]).load()
 
     def test_cache_is_bounded(self, clips, monkeypatch):
-        monkeypatch.setattr(video, "CACHE_BYTES", 3 * 192 * 96 * 3)
+        monkeypatch.setattr(passes, "CACHE_BYTES", 3 * 192 * 96 * 3)
         for i in range(20):
             clip(str(clips / "cfr.mp4"), [i / 3]).load()
-        assert len(video._recent) <= 3
+        assert len(passes._recent) <= 3
+
+
+class TestPasses:
+    """What several clips want of a file is decoded together, once."""
+
+    def decoded(self, monkeypatch):
+        """Frame numbers that workers are asked for, a list per pass."""
+        asked, schedule = [], timeline.schedule
+
+        def counted(function, *args):
+            if function is decode.decode:
+                asked.append(args[2])
+            return schedule(function, *args)
+
+        monkeypatch.setattr(timeline, "schedule", counted)
+        passes._recent.clear()
+        return asked
+
+    def groups_shared(self, path, asked):
+        """Groups of pictures that more than one pass goes through."""
+        index = timeline.find_index(str(path))[1]
+        groups = [set(np.searchsorted(index.keys, index.pts[part], "right")) for part in asked]
+        return sum(map(len, groups)) - len(set.union(*groups))
+
+    def test_overlapping_crops_decode_no_frame_twice(self, clips, monkeypatch):
+        asked = self.decoded(monkeypatch)
+        path = str(clips / "cfr.mp4")
+        crops = [clip(path, [s + 0.5 + i for i in range(4)], 8192) for s in (0, 2, 4, 2)]
+        video.prefetch(crops)
+        later = clip(path, [3.5, 4.5, 8.5], 8192)  # of another rollout, while the first is under way
+        found = [read_barcode(frame) for one in [*crops, later] for frame in one.frames]
+        starts = [0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 2, 3, 4, 5, 3, 4, 8]
+        assert found == [15 + 30 * s for s in starts]
+        numbers = [number for part in asked for number in part]
+        assert sorted(numbers) == sorted(set(numbers)) == [15 + 30 * s for s in range(9)]
+
+    def test_frames_behind_one_key_frame_share_a_pass(self, clips, monkeypatch):
+        asked = self.decoded(monkeypatch)
+        crops = [clip(str(clips / "longgop.mp4"), [s + i / 2 for i in range(8)], 8192) for s in (0, 2, 5)]
+        video.prefetch(crops)
+        assert [read_barcode(f) for f in crops[2].frames] == [150 + 15 * i for i in range(8)]
+        assert self.groups_shared(clips / "longgop.mp4", asked) == 0
+
+    def test_a_long_request_is_shared_out_at_key_frames(self, clips, monkeypatch):
+        asked = self.decoded(monkeypatch)
+        monkeypatch.setattr(passes.workers, "count", lambda: 3)
+        frames = clip(str(clips / "cfr.mp4"), [i / 6 + 0.01 for i in range(60)], 8192).frames
+        assert [read_barcode(f) for f in frames] == [5 * i for i in range(60)]
+        assert len(asked) == 3 and self.groups_shared(clips / "cfr.mp4", asked) == 0
+
+    def test_damage_in_a_shared_pass_costs_only_who_needs_it(self, clips):
+        path = str(clips / "damaged.mp4")
+        good, bad = clip(path, [0.5, 2.0], 8192), clip(path, [2.0, 6.2], 8192)
+        video.prefetch([good, bad])
+        assert [read_barcode(f) for f in good.frames] == [15, 60]
+        with pytest.raises(VideoError, match="damaged: 1 of 2 frames"):
+            bad.load()
+
+    def test_a_decoder_that_returns_neighbours_is_found_out(self, clips, monkeypatch, capfd):
+        """A stand-in for decord, whose time stamps are right and whose pictures are those of the frame before."""
+        index = timeline.find_index(str(clips / "cfr.mp4"))[1]
+        honest = decode._decode_pyav
+        neighbours = lambda path, index, wanted, size: honest(path, index, [max(0, i - 1) for i in wanted], size)[0]  # noqa: E731
+        monkeypatch.setattr(decode, "_decode_decord", neighbours)
+        frames, served, lost = decode.decode(str(clips / "cfr.mp4"), index, [30, 60, 90], (192, 96), "decord")
+        assert served == "pyav" and not lost
+        assert [read_barcode(Image.fromarray(frame)) for frame in frames] == [30, 60, 90]
+
+    def test_decord_is_judged_once_per_file(self, clips, monkeypatch):
+        checks, schedule = [], timeline.schedule
+
+        def counted(function, *args):
+            if function is decode.decode:
+                checks.append((args[4], args[5]))
+            return schedule(function, *args)
+
+        monkeypatch.setattr(timeline, "schedule", counted)
+        passes._recent.clear()
+        passes._trusted.clear()
+        for times in ([1.0], [2.0]):
+            barcodes(clips / "cfr.mp4", times, backend="decord")
+            barcodes(clips / "start5.ts", times, backend="decord")
+        assert checks == [("decord", True), ("decord", True), ("decord", False), ("pyav", False)]
+
+    def test_memory_of_a_worker(self, tmp_path):
+        """Frames are resized on the way: a worker's peak does not grow with the picture or the number of frames."""
+        path = tmp_path / "big.mp4"
+        ffmpeg("-f", "lavfi", "-i", "testsrc2=s=1280x720:d=12:r=30", "-c:v", "libx264", "-preset", "ultrafast", path)
+        frames = read_frames(str(path), [i / 6 for i in range(64)], max_pixels=50176).images
+        assert len(frames) == 64
+        peaks = [timeline.schedule(eval, "open('/proc/self/status').read()").result() for _ in range(4)]
+        peaks = [int(text.split("VmHWM:")[1].split()[0]) / 1024 for text in peaks]
+        assert max(peaks) < 120, peaks
 
 
 class TestTimes:
+    def test_snapping_to_key_frames(self, clips):
+        path = str(clips / "cfr.mp4")  # a key frame each second
+        exact, snapped = video.choose_times(path, 8), video.choose_times(path, 8, snap=True)
+        assert all(abs(a - b) <= 10 / 16 for a, b in zip(exact, snapped, strict=True))
+        index = timeline.find_index(path)[1]
+        keys = [float(t) for t, pts in zip(index.times, index.pts, strict=True) if pts in index.keys]
+        assert len(keys) >= 10 and set(snapped) <= set(keys)
+        assert barcodes(path, snapped) == [round(30 * t) for t in snapped]  # true times
+        far = video.choose_times(str(clips / "longgop.mp4"), 4, snap=True)  # one key frame in all
+        assert far[0] == 0.0 and len(far) == 4 and far[1:] == video.choose_times(str(clips / "longgop.mp4"), 4)[1:]
+
     def test_sample_times(self):
         assert sample_times(10, 4) == [1.25, 3.75, 6.25, 8.75]
         assert sample_times(600, 2, 60, 70) == [62.5, 67.5]
