@@ -229,9 +229,9 @@ class TestLazyFrames:
             return schedule(function, *args)
 
         monkeypatch.setattr(timeline, "schedule", counted)
-        frames = [f for _ in range(8) for f in clip(str(clips / "cfr.mp4"), [4.0, 5.0]).frames]
-        assert count == 0 and [round(f.time, 2) for f in frames[:2]] == [4, 5]
-        assert [read_barcode(f) for f in frames] == [120, 150] * 8 and count == 1
+        frames = [f for _ in range(8) for f in clip(str(clips / "cfr.mp4"), [4.1, 4.7]).frames]
+        assert count == 0 and [round(f.time, 2) for f in frames[:2]] == [4.1, 4.7]
+        assert [read_barcode(f) for f in frames] == [123, 141] * 8 and count == 1
 
     def test_copies_and_pickles_carry_no_pixels(self, clips):
         import copy
@@ -364,8 +364,9 @@ class TestTimes:
         keys = [float(t) for t, pts in zip(index.times, index.pts, strict=True) if pts in index.keys]
         assert len(keys) >= 10 and set(snapped) <= set(keys)
         assert barcodes(path, snapped) == [round(30 * t) for t in snapped]  # true times
-        far = video.choose_times(str(clips / "longgop.mp4"), 4, snap=True)  # one key frame in all
-        assert far[0] == 0.0 and len(far) == 4 and far[1:] == video.choose_times(str(clips / "longgop.mp4"), 4)[1:]
+        path = str(clips / "longgop.mp4")  # few key frames: exact frames where none is near
+        exact, snapped = video.choose_times(path, 16), video.choose_times(path, 16, snap=True)
+        assert 0 < sum(a != b for a, b in zip(exact, snapped, strict=True)) < 8
 
     def test_sample_times(self):
         assert sample_times(10, 4) == [1.25, 3.75, 6.25, 8.75]
