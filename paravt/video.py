@@ -67,7 +67,18 @@ class Clip:
         self.key = f"{self.path} {decode.check_file(self.path)} {self.size} {backend}"
         self._passes: dict[int, passes.Pass] = {}
         self.stand_in = False
-        self.frames = [LazyFrame(self, i) for i in range(len(numbers))]
+        self._made: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # frames keep their clip, not it them
+
+    @property
+    def frames(self) -> list["LazyFrame"]:
+        """Its frames in the order asked for; the same ones as long as somebody has them."""
+        return [self.frame(i) for i in range(len(self.times))]
+
+    def frame(self, i: int) -> "LazyFrame":
+        found = self._made.get(i)
+        if found is None:
+            found = self._made[i] = LazyFrame(self, i)
+        return found
 
     def __reduce__(self):  # a clip travels as its request: no pixels between processes
         return clip, self._request
@@ -97,7 +108,7 @@ class Clip:
     def release(self) -> None:
         """Frees what a model was fed; the pixels stay as long as the cache has room."""
         self.stand_in, self._passes = False, {}  # who asks for a broken file again is told again
-        for frame in self.frames:
+        for frame in list(self._made.values()):
             frame._im = frame.features = None
 
     def image(self, i: int) -> Image.Image:
@@ -148,7 +159,7 @@ class LazyFrame(Image.Image):
 
 
 def _frame_of(owner: Clip, number: int) -> LazyFrame:
-    return owner.frames[number]
+    return owner.frame(number)
 
 
 def clip(path: str, times: Sequence[float], max_pixels: int | None = None, backend: str = "pyav") -> Clip:
