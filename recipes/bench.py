@@ -2,12 +2,16 @@
 Benchmarks: one run, medians, ratios. Each prints a table.
 
     python recipes/bench.py parse      # tool calls read per second, and how the cost grows with length
+    python recipes/bench.py video      # frames: ours against other readers (`pip install torchcodec qwen_vl_utils`)
+    python recipes/bench.py rollout    # rollouts: parallel against sequential, ours against stock, engines, steps
 """
 
 import argparse
 import math
 import statistics
 import time
+
+from bench_video import video
 
 from paravt.metrics import table
 from paravt.tools import ToolCall, parse_tool_calls, render_tool_call
@@ -60,7 +64,7 @@ def parse() -> str:
     return table("8,192 characters of", rows, ["calls", "ms", "calls/s", "x at 8 times the length"])
 
 
-BENCHMARKS = {"parse": parse}
+BENCHMARKS = {"parse": parse, "video": video}
 
 
 if __name__ == "__main__":
