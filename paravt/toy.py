@@ -97,6 +97,12 @@ def report(truth: dict, start: float, end: float) -> str:
     return f"It is {truth['colour']} from {truth['start']} to {truth['start'] + FLASH}" if seen else "no flash"
 
 
+def shows(row: dict, budget: int) -> bool:
+    """Whether an overview of so many frames shows the flash."""
+    start, times = row["truth"]["start"], video.choose_times(row["videos"][0], budget)
+    return any(start <= time < start + FLASH for time in times)
+
+
 def supervised_rows(
     rows: list[dict],
     budgets: Sequence[int] = (4, 8, 16, 32, 64),
@@ -120,8 +126,7 @@ def supervised_rows(
     draw, out = random.Random(seed), []
     for row in rows:
         truth, budget = row["truth"], draw.choice(list(budgets))
-        times = video.choose_times(row["videos"][0], budget)
-        seen = any(truth["start"] <= t < truth["start"] + FLASH for t in times)
+        seen = shows(row, budget)
         shown = f"It is {truth['colour']} from {truth['start']} to {truth['start'] + FLASH}"
         final = f"<think>\n{shown}\n</think>\n<answer>{row['said']}</answer>"
         if seen and draw.random() >= checks:

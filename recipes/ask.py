@@ -44,7 +44,8 @@ def main(options: argparse.Namespace) -> int:
         options.model = toy_model(options.toy_folder)
         vars(options).update(TOY)
     if options.video is None:
-        options.video = toy.make_rows(os.path.join(options.toy_folder, "videos"), 1, seed=2)[0]["videos"][0]
+        rows = toy.make_rows(os.path.join(options.toy_folder, "videos"), 8, seed=2)
+        options.video = next(row["videos"][0] for row in rows if not toy.shows(row, options.frames))
     if os.path.isfile(options.prompt):
         with open(options.prompt, encoding="utf-8") as file:
             options.prompt = file.read()

@@ -64,7 +64,13 @@ def parse() -> str:
     return table("8,192 characters of", rows, ["calls", "ms", "calls/s", "x at 8 times the length"])
 
 
-BENCHMARKS = {"parse": parse, "video": video}
+def rollout() -> str:
+    from bench_rollout import rollout
+
+    return rollout()
+
+
+BENCHMARKS = {"parse": parse, "video": video, "rollout": rollout}
 
 
 if __name__ == "__main__":

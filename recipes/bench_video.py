@@ -88,7 +88,16 @@ def read(reader: str, path: str, work: str, minutes: int, width: int, height: in
     from qwen_vl_utils.vision_process import fetch_video
 
     found = [
-        fetch_video({"video": path, "nframes": k, "max_pixels": PIXELS, "video_start": start, "video_end": end})
+        fetch_video(
+            {
+                "video": path,
+                "nframes": k,
+                "min_pixels": 4096,
+                "max_pixels": PIXELS,
+                "video_start": start,
+                "video_end": end,
+            }
+        )
         for start, end, k in requests
     ]
     return sum(len(f[0] if isinstance(f, tuple) else f) for f in found)
