@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from transformers import set_seed
 from trl.data_utils import prepare_multimodal_messages
 
 from . import video
@@ -13,7 +14,7 @@ from .anchors import is_parseable
 from .collator import FrameBudgetCollator
 from .metrics import episode_stats, summarise
 from .rewards import accuracy_reward, assistant_turns, final_answer
-from .rollout import ParallelRollout
+from .rollout import ParallelRollout, engine_of
 
 
 def play(
@@ -116,6 +117,27 @@ def measure(
         played = play(rollout, engine, collator, rows[start : start + batch_size], max_completion_length)
         stats.setdefault(budget, []).extend(stats_of(record) for record in played if not record["error"])
     return {budget: summarise(values) for budget, values in stats.items()}
+
+
+def measure_trainer(
+    trainer, rows: Sequence[dict], budgets: Iterable[int], rollout=None, sampled: bool = True
+) -> dict[int, dict[str, float]]:
+    """[`measure`] for a trainer's policy: with its rollout unless given another, sampled as in training or not."""
+    args = trainer.args
+    set_seed(0)
+    trainer.model.eval()
+    if args.use_vllm:
+        trainer.vllm_generation.sync_weights()
+    engine = engine_of(trainer) if sampled else engine_of(trainer).greedy()
+    return measure(
+        rollout or trainer.rollout_func,
+        engine,
+        trainer.processing_class,
+        rows,
+        budgets,
+        args.max_completion_length,
+        args.max_pixels,
+    )
 
 
 class Records:

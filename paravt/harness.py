@@ -127,7 +127,7 @@ class ParaVT(lmms):
         self.batch_size, self.tasks, self.max_completion_length = int(batch_size), tasks or {}, max_completion_length
         self.records = Records(records, self.settings, self._rank) if records else None
         self.engine = load_engine(pretrained, adapter, engine, max_pixels, dtype, device, batch_size=self.batch_size)
-        self.device = device or "cpu"
+        self.device, self.asked = device or "cpu", set()
         self.collator = FrameBudgetCollator(
             self.engine.processor, [frames], max_pixels=max_pixels, tools=dispatch != "none"
         )
@@ -137,6 +137,7 @@ class ParaVT(lmms):
 
         rows, done = {}, {} if self.records is None else self.records.done
         ids = [self._id(request) for request in requests]
+        self.asked |= set(ids)
         for key, request in zip(ids, requests, strict=True):
             if key not in rows and (key not in done or done[key]["error"]):
                 rows[key] = self._row(key, request)
@@ -162,6 +163,11 @@ class ParaVT(lmms):
             progress.update(len(batch))
         progress.close()
         return [(found.get(key) or done[key])["official_answer"] for key in ids]
+
+    def answered(self) -> list[dict]:
+        """The records of this run's questions, those of all ranks."""
+        everything = self.records.everything()
+        return [r for key, r in everything.items() if key in self.asked or self.world_size > 1]
 
     @staticmethod
     def _id(request) -> str:

@@ -13,7 +13,8 @@ from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
 from .timeline import MULTIPLE
 from .video import LazyFrame, VideoError, prefetch
-from .vllm_engine import VLLMEngine, keep_weights_loadable, push_exact_weights
+from .vllm_engine import VLLMEngine
+from .weights import keep_weights_loadable, push_exact_weights
 
 
 class ParaGRPOTrainer(GRPOTrainer):

@@ -14,11 +14,12 @@ import os
 import subprocess
 import time
 
-from para_grpo import Arguments, ParaGRPOConfig, build, play
+from para_grpo import Arguments, ParaGRPOConfig, build
 from transformers import TrainerCallback
 from trl import ModelConfig, TrlParser
 
 from paravt import ParaGRPOTrainer, ParallelRollout
+from paravt.evaluate import measure_trainer
 
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,9 +109,9 @@ def run(row: str, seed: int, folder: str, tokens: int, extra: list[str]) -> None
     one_a_turn = copy.copy(training)  # as many calls, one in a turn
     one_a_turn.dispatch, one_a_turn.max_turns = "sequential", training.max_turns * training.max_calls_per_turn
     rates = {
-        "sampled": play(trainer, held_out, BUDGETS),
-        "greedy": play(trainer, held_out, BUDGETS, sampled=False),
-        "sequential": play(trainer, held_out, BUDGETS, ParallelRollout.from_config(one_a_turn)),
+        "sampled": measure_trainer(trainer, held_out, BUDGETS),
+        "greedy": measure_trainer(trainer, held_out, BUDGETS, sampled=False),
+        "sequential": measure_trainer(trainer, held_out, BUDGETS, ParallelRollout.from_config(one_a_turn)),
     }
     versions = {name: importlib.metadata.version(name) for name in ("paravt", "trl", "transformers", "torch")}
     commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout

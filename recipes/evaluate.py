@@ -50,7 +50,6 @@ def main(options: argparse.Namespace) -> int:
     from lmms_eval.evaluator import simple_evaluate
     from lmms_eval.tasks import TaskManager, get_task_dict
 
-    from paravt.evaluate import stats_of
     from paravt.harness import ParaVT
 
     names = [SHORT.get(name, name) for name in options.tasks]
@@ -58,54 +57,43 @@ def main(options: argparse.Namespace) -> int:
     unknown = [name for name in names if name not in manager.all_tasks]
     if unknown:
         raise SystemExit(f"unknown tasks {unknown}; short names are {list(SHORT)}, `lmms_eval --tasks list` has all")
-    arguments = {
-        name: value
-        for name, value in vars(options).items()
-        if name not in ("model", "tasks", "limit", "output_dir", "include_path")
-    }
+    own = ("model", "tasks", "limit", "output_dir", "include_path")
     model = ParaVT(
-        options.model, **arguments, tasks=get_task_dict(names, manager, task_type="chat"),
+        options.model, **{name: value for name, value in vars(options).items() if name not in own},
+        tasks=get_task_dict(names, manager, task_type="chat"),
         records=os.path.join(options.output_dir, "records.jsonl"),
     )  # fmt: skip
     results = simple_evaluate(model, tasks=names, limit=options.limit, task_manager=manager, log_samples=False)
-    if model.rank:
-        return 0
+    return report(names, model, (results or {}).get("results", {})) if model.rank == 0 else 0
+
+
+def report(names: list[str], model, results: dict[str, dict]) -> int:
+    """Prints the table and what failed; returns the exit code."""
+    from paravt.evaluate import stats_of
+
     rows, failures = [], 0
     for name in names:
-        records = [r for r in model.records.everything().values() if r["id"].split("/")[0] == name]
+        records = [r for r in model.answered() if r["id"].split("/")[0] == name]
         good = [r for r in records if not r["error"]]
         rates = summarise(stats_of(r) for r in good)
-        found = {k.split(",")[0]: v for k, v in (results or {}).get("results", {}).get(name, {}).items()}
-        official = {k: v for k, v in found.items() if isinstance(v, float) and "stderr" not in k}
+        found = {k.split(",")[0]: v for k, v in results.get(name, {}).items() if isinstance(v, float)}
+        official = {k: v for k, v in found.items() if "stderr" not in k}
         failures += len(records) - len(good)
-        row = {"questions": len(records), "failed": len(records) - len(good), "strict": rates.get("accuracy")}
-        row |= {"official": list(official.values())[-1]} if official else {}
-        row |= {"calls/question": rates.get("calls_per_rollout"), "calls/turn": rates.get("calls_per_turn")}
-        row |= {"without tool": 1 - rates["call_rate"] if good else None}
-        row |= {"s/question": sum(r["seconds"] for r in records) / max(1, len(records))}
+        row = {
+            "questions": len(records), "failed": len(records) - len(good), "strict": rates.get("accuracy"),
+            "official": list(official.values())[-1] if official else None,
+            "calls/question": rates.get("calls_per_rollout"), "calls/turn": rates.get("calls_per_turn"),
+            "without tool": 1 - rates["call_rate"] if good else None,
+            "s/question": sum(r["seconds"] for r in records) / max(1, len(records)),
+        }  # fmt: skip
         rows.append((name, {k: float(v) for k, v in row.items() if v is not None}))
-        print(
-            f"{name}: official {json.dumps(official)}",
-            *(f"{k} {v:.3f}" for k, v in (recalls(good) if "charades" in name else {}).items()),
-        )
+        print(f"{name}: official {json.dumps(official | (recalls(good) if 'charades' in name else {}))}")
         for record in records:
             if record["error"]:
                 print(f"failed: {record['id']}: {record['error']}")
-    columns = [
-        "questions",
-        "failed",
-        "official",
-        "strict",
-        "calls/question",
-        "calls/turn",
-        "without tool",
-        "s/question",
-    ]
-    print(table("task", rows, columns))
+    print(table("task", rows, list(row)))
     if failures:
-        print(
-            f"{failures} questions failed: the official score counts them as wrong, the strict score leaves them out"
-        )
+        print(f"{failures} questions failed: wrong in the official score, left out of the strict one")
     return 2 if any("official" not in row for _, row in rows) else int(failures > 0)
 
 

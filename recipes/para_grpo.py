@@ -23,16 +23,15 @@ from functools import partial
 import sft
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoProcessor, set_seed
+from transformers import AutoProcessor
 from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config, get_quantization_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
-from paravt.evaluate import measure
+from paravt.evaluate import measure_trainer
 from paravt.judge import JudgeReward
 from paravt.metrics import table
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
-from paravt.rollout import engine_of
 
 
 @dataclass
@@ -62,15 +61,14 @@ def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list
         print("Cold start: supervised fine-tuning", flush=True)
         sft.main(*parser.parse_args_and_config(flags))
     with PartialState().main_process_first():
-        rows = toy.make_rows(folder, arguments.toy_videos, seed=0)
-        held_out = toy.make_rows(folder, arguments.eval_rows, seed=1)
+        rows, held_out = toy.make_rows(folder, arguments.toy_videos, 0), toy.make_rows(folder, arguments.eval_rows, 1)
     return cold_start, rows, held_out
 
 
 def build(
     arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConfig, trainer_class=ParaGRPOTrainer
 ) -> tuple[ParaGRPOTrainer, list[dict]]:
-    """The trainer, and the rows that are held out."""
+    """The trainer, and the held-out rows."""
     if arguments.dataset_name is None:
         name, rows, held_out = toy_world(arguments, training)
     else:
@@ -82,7 +80,6 @@ def build(
         count = min(arguments.eval_rows, len(rows) // 10)
         rows, held_out = rows[: len(rows) - count], rows[len(rows) - count :]
     processor = prepare_processor(AutoProcessor.from_pretrained(name), training.max_pixels)
-    quantization = get_quantization_config(model_config)
     training.model_init_kwargs = {
         "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
     }  # fmt: skip
@@ -93,34 +90,21 @@ def build(
     training.reward_weights = [1.0, training.format_weight, training.tool_weight] + [1.0] * len(judges)
     trainer = trainer_class(
         name, [accuracy, format_reward, tool_reward, *judges], training, train_dataset=Dataset.from_list(rows),
-        processing_class=processor, peft_config=get_peft_config(model_config), quantization_config=quantization,
+        processing_class=processor, peft_config=get_peft_config(model_config),
+        quantization_config=get_quantization_config(model_config),
     )  # fmt: skip
     return trainer, held_out
-
-
-def play(trainer, rows: list[dict], budgets: list[int], rollout=None, sampled: bool = True) -> dict[int, dict]:
-    """Rates of the policy by frame budget, with the training loop and, unless told otherwise, its temperature."""
-    set_seed(0)
-    trainer.model.eval()
-    args = trainer.args
-    if args.use_vllm:
-        trainer.vllm_generation.sync_weights()
-    engine = engine_of(trainer) if sampled else engine_of(trainer).greedy()
-    return measure(
-        rollout or trainer.rollout_func, engine, trainer.processing_class, rows, budgets, args.max_completion_length,
-        args.max_pixels,
-    )  # fmt: skip
 
 
 def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConfig) -> None:
     trainer, held_out = build(arguments, training, model_config)
     budgets = arguments.eval_budgets or training.frame_budgets
-    before = play(trainer, held_out, budgets) if held_out else {}
+    before = measure_trainer(trainer, held_out, budgets) if held_out else {}
     resume = training.resume_from_checkpoint
     trainer.train(resume_from_checkpoint=True if resume in ("true", "True", "latest") else resume)
     trainer.save_model(training.output_dir)
     if held_out:
-        after = play(trainer, held_out, budgets)
+        after = measure_trainer(trainer, held_out, budgets)
         rows = [(f"{title} K={k}", r[k]) for k in before for title, r in (("before", before), ("after ", after))]
         columns = ("compliance", "calls_per_rollout", "calls_per_turn", "failure_rate", "accuracy")
         if trainer.is_world_process_zero():
