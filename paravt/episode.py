@@ -24,6 +24,9 @@ class Slot:
     def fail(self, error: VideoError) -> None:
         self.status, self.response = "failed", f"Error: the video cannot be read, {error.reason}."
 
+    def over_budget(self) -> None:
+        self.status, self.response = "budget", "Error: no room is left, this call was not served."
+
     def record(self) -> dict:
         return {name: value for name, value in vars(self).items() if name not in ("crop", "clip")}
 

@@ -217,9 +217,9 @@ class ParallelRollout:
 
     def _serve(self, chat, engine, live, waiting, limit) -> None:
         """Waits for the crops of all episodes, then lets all sub-agents report in one batch."""
-        least = min(MIN_REPORT_TOKENS, self.max_report_length)
         tasks = []
         for e in live:
+            room = self._make_room(chat, e, waiting.get(id(e), []), limit)
             jobs: dict[Crop, list[Slot]] = {}  # equal calls of a turn are served once
             for slot in waiting.get(id(e), []):
                 if slot.status == "ok":
@@ -231,11 +231,10 @@ class ParallelRollout:
                     for slot in slots:
                         slot.fail(error)
                     continue
-                room = self._report_room(chat, e, waiting, limit)
                 prompt = self._brief(chat, e.question, crop, slots[0].clip.frames, engine.max_length, room)
-                if room < least or prompt is None:
+                if prompt is None:
                     for slot in slots:
-                        slot.status, slot.response = "budget", "Error: no room is left."
+                        slot.over_budget()
                 else:
                     tasks.append((slots, *prompt, room))
         reports = engine.generate([t[1] for t in tasks], [t[2] for t in tasks], [t[3] for t in tasks])
@@ -256,15 +255,23 @@ class ParallelRollout:
             frames = frames[len(frames) % 2 :: 2]
         return None
 
-    def _report_room(self, chat, e: Episode, waiting, limit) -> int:
-        """Tokens that each report of the turn may have, so that all of them and an answer fit."""
-        slots = waiting[id(e)]
-        blank = [
-            s.response or f"Seconds {s.start:.1f} to {s.end:.1f}:{s.crop.note} [cut at 9999 tokens]" for s in slots
-        ]
-        fixed = len(self._response_ids(chat, [*blank, LAST_TURN])) + ANSWER_TOKENS
-        served = sum(s.status == "ok" for s in slots)
-        return min(self.max_report_length, (limit - len(e.ids) - fixed) // max(1, served))
+    def _make_room(self, chat, e: Episode, slots: list[Slot], limit: int) -> int:
+        """
+        Tokens that each report of the turn may have, so that all of them and an answer fit. Calls for which there is
+        too little room, the last ones, are not served.
+        """
+        least = min(MIN_REPORT_TOKENS, self.max_report_length)
+        served = [slot for slot in slots if slot.status == "ok"]
+        while served:
+            blank = [
+                s.response or f"Seconds {s.start:.1f} to {s.end:.1f}:{s.crop.note} [cut at 9999 tokens]" for s in slots
+            ]
+            fixed = len(self._response_ids(chat, [*blank, LAST_TURN])) + ANSWER_TOKENS
+            room = (limit - len(e.ids) - fixed) // len(served)
+            if room >= least:
+                return min(self.max_report_length, room)
+            served.pop().over_budget()
+        return 0
 
     def _gather(self, chat, e: Episode, slots: list[Slot], turn: int, limit: int) -> None:
         """Places the responses in call order, in one user turn."""

@@ -109,6 +109,8 @@ class VLLMEngine:
         return self._generate(*merged, tell)[start : start + len(prompts)]
 
     def _generate(self, prompts, images, limits, done) -> list[Sample]:
+        if not prompts:
+            return []
         from vllm import SamplingParams
 
         image_token, size = self.processor.image_token_id, dict(self.processor.image_processor.size)
@@ -123,8 +125,6 @@ class VLLMEngine:
                 request["mm_processor_kwargs"] = {"size": {k: v for k, v in size.items() if v is not None}}
             requests.append(request)
             params.append(SamplingParams(**self.sampling, max_tokens=limit, logprobs=0))
-        if not requests:
-            return []
         names = self.llm.enqueue(requests, params, use_tqdm=False)
         numbers = {name.partition("-")[0]: i for i, name in enumerate(names)}  # outputs bear the number alone
         samples: list[Sample | None] = [None] * len(requests)

@@ -106,3 +106,29 @@ def test_ranks_that_share_a_sharded_model(toy_checkpoint, toy_rows):
         cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.count("is right") == 2, done.stdout[-1000:] + done.stderr[-3000:]
+
+
+def test_a_sleeping_engine_wakes_once_per_rollout(toy_processor):
+    """Sleep mode drops the weights: they are pushed when the rollout begins, not again in each of its rounds."""
+    from types import SimpleNamespace
+
+    from paravt.vllm_engine import VLLMEngine
+
+    happened = []
+    generation = SimpleNamespace(enable_sleep_mode=True, _llm_weights_sleeping=True, tensor_parallel_size=1)
+    generation.sync_weights = lambda: (happened.append("push"), setattr(generation, "_llm_weights_sleeping", False))
+    llm = SimpleNamespace(
+        llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=100)),
+        wake_up=lambda tags: happened.append(f"wake {tags}"),
+        sleep=lambda level: happened.append(f"sleep {level}"),
+    )
+    engine = VLLMEngine(llm, toy_processor, generation=generation)
+    for _ in range(2):
+        with engine.session():
+            for _ in range(5):
+                assert engine.generate([], [], []) == []
+    assert happened == ["push", "wake ['kv_cache']", "sleep 2"] * 2 and generation._llm_weights_sleeping
+    generation._llm_weights_sleeping = False  # the trainer has just pushed them
+    with engine.session():
+        pass
+    assert happened.count("push") == 2

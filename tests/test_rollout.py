@@ -72,6 +72,44 @@ def cfr(clips):
     return str(clips / "cfr.mp4")
 
 
+class TestLimits:
+    def test_frames_of_a_crop_are_reduced_first(self, toy_processor, cfr):
+        turns = [[f"a</think>{call(0, 9)}", ANSWER]]
+        (e,), engine = play(toy_processor, [cfr], turns, max_report_length=20)
+        lengths, frames = [len(ids) for ids, _ in engine.prompts], [len(i[0]) for i in engine.images]
+        assert frames == [4, 9, 4]
+        for room, expected in ((0, 9), (-1, 4), (-lengths[1] // 2, 2)):
+            engine = Script(toy_processor, turns)
+            engine.max_length = lengths[1] + 20 + room
+            if max(lengths[0], lengths[2]) >= engine.max_length:
+                continue  # the main agent's own prompt would not fit
+            (e,), engine = play(toy_processor, [cfr], turns, engine=engine, max_report_length=20)
+            assert len(engine.images[1][0]) == expected and e.slots[0].status == "ok"
+
+    def test_surplus_calls_are_over_budget_and_counted(self, toy_processor, cfr):
+        from paravt.metrics import episode_stats, summarise
+
+        turns = [["a</think>" + "".join(call(i, i + 2) for i in range(4)), ANSWER]]
+        (e,), _ = play(toy_processor, [cfr], turns)
+        whole = len(e.ids)
+        statuses = set()
+        for limit in range(whole + 200, whole - 60, -9):
+            (e,), _ = play(toy_processor, [cfr], [list(turns[0])], limit=limit, max_report_length=20)
+            found = [s.status for s in e.slots]
+            assert found == sorted(found, reverse=True)  # served ones first: it is the last that have no room
+            assert len(e.ids) <= limit
+            statuses.add(tuple(found))
+            stats = summarise([episode_stats([s.record() for s in e.slots], True, 1.0)])
+            assert stats["over_budget_rate"] == found.count("budget") / 4
+        assert any(0 < found.count("budget") < 4 for found in statuses), statuses
+
+    def test_a_conversation_longer_than_the_engine_takes(self, toy_processor, cfr):
+        engine = Script(toy_processor, [[ANSWER]])
+        engine.max_length = 100
+        with pytest.raises(ValueError, match="raise `vllm_max_model_length`"):
+            play(toy_processor, [cfr], [[]], engine=engine)
+
+
 class TestEpisode:
     def test_answer_at_once(self, toy_processor, cfr):
         (e,), engine = play(toy_processor, [cfr], [[ANSWER]])

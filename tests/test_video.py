@@ -99,6 +99,33 @@ class TestReadFrames:
         for name in ("cfr.mp4", "bframes.mp4"):
             assert barcodes(clips / name, times) == list(range(300))
 
+    def test_repeatable(self, clips):
+        found = set()
+        for _ in range(100):
+            passes._recent.clear()
+            found.add(tuple(image.tobytes() for image in read_frames(str(clips / "bframes.mp4"), [0.4, 3.3]).images))
+        assert len(found) == 1
+
+    def test_an_edit_list_that_ends_early(self, clips, tmp_path):
+        """Its header promises 300 frames of which 90 are shown."""
+        data = bytearray((clips / "cfr.mp4").read_bytes())
+        at = data.index(b"elst") + 12  # after the name, the version and the number of entries
+        scale = data.index(b"mvhd") + 16
+        seconds = 3 * int.from_bytes(data[scale : scale + 4], "big")
+        data[at : at + 4] = seconds.to_bytes(4, "big")
+        (tmp_path / "short.mp4").write_bytes(data)
+        info = probe(str(tmp_path / "short.mp4"))
+        assert info.num_frames == pytest.approx(90, abs=2) and info.duration == pytest.approx(3, abs=0.1)
+        assert barcodes(tmp_path / "short.mp4", [0.0, 1.5, 2.9]) == [0, 45, 87]
+        with pytest.raises(VideoError, match="lasts 3"):
+            read_frames(str(tmp_path / "short.mp4"), [5.0])
+
+    @pytest.mark.parametrize("backend", ["pyav", "decord"])
+    def test_av1(self, clips, tmp_path, backend):
+        encode = ["-c:v", "libsvtav1", "-preset", "12", "-t", "2"]
+        ffmpeg("-i", clips / "cfr.mp4", *encode, tmp_path / "av1.mp4")
+        assert barcodes(tmp_path / "av1.mp4", [0.0, 1.0, 1.9], backend=backend) == [0, 30, 57]
+
     def test_returns_the_times_of_its_frames(self, clips):
         frames = read_frames(str(clips / "vfr.mp4"), [5.5, 6.2])
         assert frames.times == pytest.approx([5.0, 6.0])
@@ -185,7 +212,13 @@ class TestBadFiles:
 class TestWorkers:
     # The first holds the interpreter lock, as a decoder in C may.
     @pytest.mark.parametrize(
-        "work, cause", [("sum(range(10**12))", "longer than"), ("__import__('os').abort()", "crashed")]
+        "work, cause",
+        [
+            ("sum(range(10**12))", "longer than"),
+            ("__import__('os').abort()", "crashed"),
+            ("__import__('os').kill(__import__('os').getpid(), 9)", "crashed"),  # as the kernel does without memory
+            ("bytearray(2**60)", "MemoryError"),
+        ],
     )
     def test_a_decoder_that_hangs_or_dies_is_an_error_and_the_next_decode_works(self, clips, monkeypatch, work, cause):
         monkeypatch.setattr(timeline, "TIMEOUT", 1.0)
@@ -207,6 +240,31 @@ class TestWorkers:
         assert [read_barcode(f) for c in made for f in c.frames] == [
             b for i in range(9) for b in (30 * i, 30 * i + 15)
         ]
+
+    def test_threads_may_ask_at_once(self, clips):
+        from concurrent.futures import ThreadPoolExecutor
+
+        path = str(clips / "bframes.mp4")
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda i: barcodes(path, [i / 8 + 0.03, 9 - i / 8 + 0.03]), range(64)))
+        assert found == [[int(30 * (i / 8 + 0.03) + 1e-6), int(30 * (9 - i / 8 + 0.03) + 1e-6)] for i in range(64)]
+
+    def test_hundreds_of_crops_leave_memory_as_it_was(self, clips):
+        def resident():
+            texts = [timeline.schedule(eval, "open('/proc/self/status').read()").result() for _ in range(8)]
+            texts.append(open("/proc/self/status").read())
+            return [int(text.split("VmRSS:")[1].split()[0]) / 1024 for text in texts]
+
+        def crops(count):
+            for i in range(count):
+                passes._recent.clear()
+                assert len(read_frames(str(clips / "cfr.mp4"), [i % 9 + j / 4 for j in range(4)]).images) == 4
+
+        crops(50)
+        before = resident()
+        crops(500)
+        after = resident()
+        assert max(after[:-1]) < max(before[:-1]) + 10 and after[-1] < before[-1] + 20, (before, after)
 
     def test_data_loader_workers(self, clips):
         from torch.utils.data import DataLoader
