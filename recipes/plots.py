@@ -18,6 +18,7 @@ from ablation_cell import BUDGETS, ROWS, VARIANTS
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 STYLES = ["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1))]
 MARKERS = "osD^vPX"
+EARLY, SHOWN = 15, 40  # steps of a run that the table and the figures look at
 
 
 def load(folder: str) -> dict[str, list[dict]]:
@@ -62,11 +63,17 @@ def tables(cells: dict[str, list[dict]]) -> str:
         found = [caller_gap(cell["rates"]["sampled"][str(budget)]) for cell in cells[row]]
         return spread([value for value in found if value is not None])
 
+    def early(row):
+        logs = [[entry["format/compliance"] for entry in cell["log"][:EARLY]] for cell in cells[row]]
+        return spread([statistics.mean(log) for log in logs if log])
+
     rates = {"f": "compliance", "kappa": "calls_per_rollout", "calls a turn": "calls_per_turn", "accuracy": "accuracy"}
     parts = []
     for mode in ("sampled", "greedy"):
         lines = [[row, *(mean(row, mode, name) for name in rates.values())] for row in cells]
         parts.append(markdown(f"{mode}, mean over K", list(rates), lines))
+    trained = [row for row in cells if any(cell["log"] for cell in cells[row])]
+    parts.append(markdown("training", [f"f, steps 1 to {EARLY}"], [[row, early(row)] for row in trained]))
     for name in ("compliance", "calls_per_rollout", "accuracy"):
         lines = [[row, *(mean(row, "sampled", name, [k]) for k in BUDGETS)] for row in cells]
         parts.append(markdown(f"{name.replace('_', ' ')}, sampled", [f"K = {k}" for k in BUDGETS], lines))
@@ -82,7 +89,7 @@ def curve(cells: list[dict], name: str) -> tuple[list[int], list[float]]:
     """Mean over seeds of a logged value, smoothed over five steps; as long as the shortest run."""
     runs = [[(entry["step"], entry[name]) for entry in cell["log"] if name in entry] for cell in cells]
     merged: dict[int, list[float]] = defaultdict(list)
-    last = min(max((step for step, _ in run), default=0) for run in runs)
+    last = min(SHOWN, *(max((step for step, _ in run), default=0) for run in runs))
     for run in runs:
         for step, value in run:
             if step <= last:
@@ -121,7 +128,7 @@ def figures(cells: dict[str, list[dict]], folder: str) -> None:
     figure.savefig(os.path.join(folder, "accuracy.png"), dpi=110)
 
     figure, axis = pyplot.subplots(figsize=(5, 3.2), layout="constrained")
-    source = next((row for row in ("gating only", "PARA-GRPO") if row in cells), None)
+    source = next((row for row in ("without tool reward", "gating only", "PARA-GRPO") if row in cells), None)
     for i, k in enumerate(BUDGETS if source else []):
         axis.plot(*curve(cells[source], f"budget_{k}/call_minus_skip"), label=f"K = {k}", color=COLOURS[i],
                   linestyle=STYLES[i])  # fmt: skip

@@ -172,3 +172,28 @@ class TestRecipes:
             "float32",
         )
         assert (tmp_path / "out" / "adapter_model.safetensors").exists()
+
+    def test_ablation(self, tmp_path):
+        """Two rows of a small ablation, run again: finished cells are not repeated."""
+        import json
+
+        flags = ["--output_dir", tmp_path, "--seeds", 1, "--rows", "GRPO", "anchors with a baseline", "--tokens", 900]
+        flags += ["--toy_videos", 12, "--eval_rows", 4, "--per_device_train_batch_size", 8]
+        text = run("ablation.py", *flags)
+        cells = sorted(os.listdir(tmp_path / "cells"))
+        assert [c for c in cells if c.endswith("json")] == [
+            "GRPO-1.json", "anchors-with-a-baseline-1.json", "cold-start-1.json",
+        ]  # fmt: skip
+        cell = json.loads((tmp_path / "cells" / "GRPO-1.json").read_text())
+        assert cell["tokens"] >= 900 and cell["steps"] == len(cell["log"]) > 0 and cell["versions"]["trl"]
+        assert set(cell["rates"]) == {"sampled", "greedy", "sequential"}
+        assert set(cell["rates"]["greedy"]) == {"4", "8", "16", "32"}
+        assert "| GRPO |" in text and (tmp_path / "dynamics.png").stat().st_size > 1000
+        times = {name: (tmp_path / "cells" / name).stat().st_mtime for name in cells}
+        (tmp_path / "cells" / "GRPO-1.json").unlink()
+        run("ablation.py", *flags)
+        again = {name: (tmp_path / "cells" / name).stat().st_mtime for name in cells}
+        assert [n for n in cells if again[n] != times[n] and n.endswith("json")] == ["GRPO-1.json"]
+        command = [sys.executable, os.path.join(RECIPES, "ablation.py"), "--rows", "nonsense"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode and "unknown rows ['nonsense']" in done.stderr

@@ -117,6 +117,23 @@ class TestVLLMEngine:
         ]
         assert [r["turns"] for r in played[0]] == [r["turns"] for r in played[1]]
 
+    def test_a_checkpoint_with_an_adapter(self, checkpoint, processor, toy_rows, tmp_path):
+        from peft import LoraConfig, get_peft_model
+
+        from paravt.evaluate import play
+        from paravt.load import load_engine
+
+        policy = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint)
+        config = LoraConfig(r=8, lora_alpha=32, target_modules="all-linear", init_lora_weights=False)
+        get_peft_model(policy, config).save_pretrained(tmp_path)
+        collator = FrameBudgetCollator(processor, [8], max_pixels=1024)
+        episodes = ParallelRollout(max_turn_length=24, max_pixels=1024)
+        played = []
+        for kind in ("transformers", "vllm"):
+            engine = load_engine(str(tmp_path), engine=kind, dtype="float32", max_pixels=1024, max_length=2048)
+            played.append(play(episodes, engine, collator, toy_rows[:4], 200))
+        assert [r["turns"] for r in played[0]] == [r["turns"] for r in played[1]]
+
 
 def two_calls(text, *, complete=True):
     """In place of the parser: an untrained model calls nothing, so every turn is read as two calls."""
