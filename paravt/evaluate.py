@@ -37,9 +37,10 @@ def play(
     prepared = collator(list(rows))
     clips = {id(frame.clip): frame.clip for row in prepared for frame in row["images"]}
     video.prefetch(clips.values())
-    live = [row for row in prepared if not row["video_error"] and _readable(row)]
+    places = [i for i, row in enumerate(prepared) if not row["video_error"] and _readable(row)]
+    live = [prepared[i] for i in places]
     prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in live]
-    told = None if watch is None else lambda i, message: watch(prepared.index(live[i]), message)
+    told = None if watch is None else lambda i, message: watch(places[i], message)
     episodes = rollout.run(prompts, engine, max_completion_length, told) if live else []
     turns = [episode.messages for episode in episodes]
     columns = {name: [row.get(name) for row in live] for name in ("answer", "question_type", "options")}

@@ -75,6 +75,7 @@ class ParaVT(lmms):
         max_pixels (`int`): Largest area of a frame, in pixels.
         max_turns (`int`), max_calls_per_turn (`int`), max_calls (`int`): Tool turns, calls in each, calls in all.
         max_turn_length (`int`), max_report_length (`int`), max_completion_length (`int`): Most new tokens.
+        max_length (`int`, *optional*): Longest conversation that vLLM makes room for, in tokens.
         dispatch (`str`): `"parallel"`, `"sequential"` or `"none"`.
         prompt (`str`): Instructions of the system prompt, or a file that holds them.
         batch_size (`int`): Questions in flight.
@@ -97,6 +98,7 @@ class ParaVT(lmms):
         max_turn_length: int = 2048,
         max_report_length: int = 512,
         max_completion_length: int = 8192,
+        max_length: int | None = None,
         dispatch: str = "parallel",
         prompt: str = INSTRUCTIONS,
         batch_size: int = 16,
@@ -126,7 +128,7 @@ class ParaVT(lmms):
             device = device or str(self.accelerator.device)
         self.batch_size, self.tasks, self.max_completion_length = int(batch_size), tasks or {}, max_completion_length
         self.records = Records(records, self.settings, self._rank) if records else None
-        self.engine = load_engine(pretrained, adapter, engine, max_pixels, dtype, device, batch_size=self.batch_size)
+        self.engine = load_engine(pretrained, adapter, engine, max_pixels, dtype, device, max_length, self.batch_size)
         self.device, self.asked = device or "cpu", set()
         self.collator = FrameBudgetCollator(
             self.engine.processor, [frames], max_pixels=max_pixels, tools=dispatch != "none"

@@ -38,7 +38,8 @@ class VLLMEngine:
     def __init__(self, llm, processor, sampling: dict | None = None, generation=None):
         self.llm, self.processor, self.tokenizer, self.generation = llm, processor, processor.tokenizer, generation
         self.sampling = {"temperature": 0.0, **(sampling or {})}
-        self.sampling["logit_bias"] = dict.fromkeys(forbidden_ids(self.tokenizer), _NEVER)
+        never = dict.fromkeys(forbidden_ids(self.tokenizer), _NEVER)
+        self.sampling["logit_bias"] = {**(self.sampling.get("logit_bias") or {}), **never}
         self.max_length = llm.llm_engine.model_config.max_model_len
 
     @classmethod
@@ -178,7 +179,8 @@ class VLLMServerEngine:
         bias = {str(i): _NEVER for i in forbidden_ids(self.tokenizer)}
         named = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p")
         self.sampling = {name: sampling.pop(name) for name in named if name in sampling}
-        self.sampling["generation_kwargs"] = {"logit_bias": bias, **sampling}
+        bias = {**(sampling.pop("logit_bias", None) or {}), **bias}
+        self.sampling["generation_kwargs"] = {**sampling, "logit_bias": bias}
         self.max_length = client._get(f"{client.base_url}/v1/models")["data"][0]["max_model_len"]
 
     @classmethod
@@ -236,7 +238,8 @@ class VLLMServerEngine:
                 **self.sampling,
             )  # fmt: skip
             ids = out["completion_ids"][0]
-            return Sample(ids, [step[0] for step in out["logprobs"][0]], ids[-1] == eos)
+            finished = len(ids) < max_new_tokens[i] or ids[-1] == eos
+            return Sample(ids, [step[0] for step in out["logprobs"][0]], finished)
 
         with ThreadPoolExecutor(min(self.concurrency, len(prompts))) as pool:
             futures = [pool.submit(ask, i) for i in range(len(prompts))]

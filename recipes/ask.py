@@ -50,7 +50,14 @@ def main(options: argparse.Namespace) -> int:
         with open(options.prompt, encoding="utf-8") as file:
             options.prompt = file.read()
     tools = options.dispatch != "none"
-    engine = load_engine(options.model, options.adapter, options.engine, options.max_pixels, options.dtype)
+    engine = load_engine(
+        options.model,
+        options.adapter,
+        options.engine,
+        options.max_pixels,
+        options.dtype,
+        max_length=options.max_length,
+    )
     collator = FrameBudgetCollator(engine.processor, [options.frames], max_pixels=options.max_pixels, tools=tools)
     limits = ("dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length", "max_report_length")
     rollout = ParallelRollout(max_pixels=options.max_pixels, **{name: getattr(options, name) for name in limits})

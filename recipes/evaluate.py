@@ -36,6 +36,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max_turn_length", type=int, default=2048, help="most new tokens of a turn")
     parser.add_argument("--max_report_length", type=int, default=512, help="most new tokens of a sub-agent")
     parser.add_argument("--max_completion_length", type=int, default=8192, help="most tokens after the prompt")
+    parser.add_argument("--max_length", type=int, help="longest conversation that vLLM makes room for; the model's")
     parser.add_argument("--prompt", default=INSTRUCTIONS, help="instructions of the system prompt, or their file")
     parser.add_argument("--dtype", default="auto")
 
