@@ -65,9 +65,9 @@ def mean(log, name):
     return statistics.mean(entry[name] for entry in log if name in entry)
 
 
-def calls_when_needed(completions, tool_calls, frame_budget, **columns):
-    """What accuracy comes to in the toy world: a call pays where the overview is small, and costs where it is not."""
-    return [float(bool(calls) == (budget == 4)) for calls, budget in zip(tool_calls, frame_budget, strict=True)]
+def accuracy_of_the_toy_world(completions, tool_calls, frame_budget, **columns):
+    """What accuracy comes to there: a large overview suffices, with or without calls; a small one does not."""
+    return [float(bool(calls) or budget > 4) for calls, budget in zip(tool_calls, frame_budget, strict=True)]
 
 
 def test_anchoring_raises_compliance(cold_start, toy_rows, tmp_path):
@@ -89,9 +89,10 @@ def test_anchoring_raises_compliance(cold_start, toy_rows, tmp_path):
 
 
 def test_gating_raises_the_call_rate(cold_start, toy_rows, tmp_path):
-    """With large overviews alone a call never pays, and the rate falls; where small ones are drawn it holds."""
-    gated = train(cold_start, toy_rows[:8], tmp_path, calls_when_needed, 20, frame_budgets=[4, 16])
-    vanilla = train(cold_start, toy_rows[:8], tmp_path, calls_when_needed, 20, frame_budgets=[16])
-    rates = {name: mean(log[-5:], "tools/call_rate") for name, log in (("gated", gated), ("vanilla", vanilla))}
-    start = mean(vanilla[:3], "tools/call_rate")
-    assert rates["vanilla"] < start - 0.1 and rates["gated"] > rates["vanilla"] + 0.15, (start, rates)
+    """With large overviews alone calling gains nothing over skipping; where small ones are drawn it does."""
+    arguments = (cold_start, toy_rows[:8], tmp_path, accuracy_of_the_toy_world, 20)
+    gated = train(*arguments, frame_budgets=[4, 16])
+    vanilla = train(*arguments, frame_budgets=[16], anchor_weight=0.0)
+    start = mean(vanilla[:5], "tools/call_rate")
+    rates = [mean(log[-5:], "tools/call_rate") for log in (gated, vanilla)]
+    assert 0.2 < start < 0.7 and abs(rates[1] - start) < 0.15 and rates[0] > start + 0.2, (start, rates)
