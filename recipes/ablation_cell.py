@@ -43,6 +43,8 @@ VARIANTS = {
     ],
     "penalty on the whole turn": [],
     "anchors with a baseline": [],
+    "no format reward, no anchors": ["--anchor_weight", "0", "--format_weight", "0"],
+    "anchors instead of a format reward": ["--format_weight", "0"],
     "small budgets more often": ["--frame_budgets", "4", "4", "4", "8", "8", "16", "32"],
 }  # fmt: skip
 BUDGETS = [4, 8, 16, 32]

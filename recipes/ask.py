@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+from contextlib import redirect_stdout
 
 from evaluate import add_model_arguments
 
@@ -26,7 +27,8 @@ def toy_model(folder: str) -> str:
         sft.use_all_cores()
         flags = ["--config", os.path.join(os.path.dirname(__file__), "toy_sft.yaml"), "--output_dir", folder]
         flags += ["--toy_folder", os.path.join(folder, "videos"), "--toy_faults", "0", "--toy_skips", "0"]
-        sft.main(*TrlParser((sft.Arguments, SFTConfig, ModelConfig)).parse_args_and_config(flags))
+        with redirect_stdout(sys.stderr):  # standard output is for the answer
+            sft.main(*TrlParser((sft.Arguments, SFTConfig, ModelConfig)).parse_args_and_config(flags))
     return folder
 
 

@@ -2,16 +2,16 @@
 What rollouts cost, on the toy model of `recipes/ask.py`: 32 rollouts that send four calls in a turn.
 
 The calls of every rollout are the same: the engine generates as many tokens as the script has, and the script's are
-taken. Reports are 64 tokens.
+taken. Nothing ends before its limit, so reports are 64 tokens.
 """
 
 import os
 import statistics
 import time
-from contextlib import redirect_stdout
 
 import ask
 from datasets import Dataset
+from transformers import GenerationConfig
 from trl import GRPOTrainer
 from trl.data_utils import prepare_multimodal_messages
 
@@ -26,7 +26,7 @@ from paravt.rewards import accuracy_reward, format_reward, tool_reward
 from paravt.tools import ToolError
 
 
-ROLLOUTS, REPORT, RUNS = 32, 64, 5
+ROLLOUTS, REPORT, RUNS = 32, 64, 3
 CALLS = [
     render_tool_call(
         ToolCall("crop_video", {"video_path": "clip.mp4", "start_time": float(s), "end_time": float(s + 16)})
@@ -110,6 +110,7 @@ def rollout(folder: str = "paravt-bench") -> str:
     """(1) dispatch, (2) against TRL's own tool loop, (3) engines, (4) a step of the trainer."""
     model = ask.toy_model(os.path.join(folder, "toy-model"))
     engine = load_engine(model, max_pixels=1024, batch_size=ROLLOUTS * 4)
+    engine.config = GenerationConfig(do_sample=False, suppress_tokens=[engine.tokenizer.eos_token_id])
     prompts = prompts_of(engine.processor, folder=os.path.join(folder, "toy"))
     parallel = ["no flash\n</think>\n" + "\n".join(CALLS), ANSWER]
     sequential = [*("no flash\n</think>\n" + call for call in CALLS), ANSWER]
@@ -127,8 +128,8 @@ def rollout(folder: str = "paravt-bench") -> str:
     add("sequential dispatch", play(sequential, dispatch="sequential", max_turns=4), first)
     add("TRL's tool loop, sub-agents as tool", stock(model, engine, prompts, parallel, folder), first)
     try:
-        with redirect_stdout(None):
-            other = load_engine(model, engine="vllm", max_pixels=1024, max_length=4096)
+        other = load_engine(model, engine="vllm", max_pixels=1024, max_length=4096)
+        other.sampling["ignore_eos"] = True
         add("parallel dispatch, vLLM", play(parallel, other, max_turns=1), first)
     except ImportError:
         print("vLLM is not installed: its row is left out")
@@ -180,10 +181,11 @@ def steps(model: str, engine, prompts, turns: list[str], folder: str) -> tuple[f
         "logprobs": [e.logprobs for e in played], "env_mask": [e.mask for e in played],
         "turns": [e.messages for e in played], "tool_calls": [[s.record() for s in e.slots] for e in played],
     }  # fmt: skip
-    rows = [
-        {"answer": "red" if i % 2 else "blue", "question_type": "oe", "prompt": [dict(m) for m in p]}
-        for i, p in enumerate(prompts)
-    ]
+    rows = []
+    for i, prompt in enumerate(prompts):
+        blank = [{"type": "image"} if part["type"] == "image" else part for part in prompt[-1]["content"]]
+        messages = [*prompt[:-1], {**prompt[-1], "content": blank}]
+        rows.append({"answer": "red" if i % 2 else "blue", "question_type": "oe", "prompt": messages})
     for row, episode in zip(rows, played, strict=True):
         row["images"] = episode.images
     found = []
@@ -194,6 +196,8 @@ def steps(model: str, engine, prompts, turns: list[str], folder: str) -> tuple[f
             rollout_func=lambda prompts, trainer: output,
         )  # fmt: skip
         trainer.model.train()
+
+        trainer.current_gradient_accumulation_steps = 1
 
         def step(trainer=trainer):
             batch = trainer._generate_and_score_completions([dict(row) for row in rows])
