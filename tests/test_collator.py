@@ -113,6 +113,32 @@ class TestFrameBudgetCollator:
         assert ours == theirs
 
 
+class TestLookAhead:
+    def test_a_batch_decodes_while_the_one_before_is_in_use(self, toy_processor, toy_rows, monkeypatch):
+        from paravt import decode, passes, timeline
+
+        asked, schedule = [], timeline.schedule
+
+        def counted(function, *args):
+            asked.extend([args[0]] if function is decode.decode else [])
+            return schedule(function, *args)
+
+        monkeypatch.setattr(timeline, "schedule", counted)
+        passes._recent.clear()
+        collator = FrameBudgetCollator(toy_processor, [7], max_pixels=1024)
+        first = collator(toy_rows[:2])
+        assert len(asked) == 2  # nobody has looked at a frame yet
+        for row in first:
+            for frame in row["images"]:
+                frame.load()
+                frame.clip.release()
+        passes._recent.clear()
+        again = collator(toy_rows[:2])  # the next micro-step of the same batch
+        assert len(asked) == 2 and [r["images"] for r in again] == [r["images"] for r in first]
+        collator(toy_rows[2:4])
+        assert len(asked) == 4
+
+
 class TestSupervisedCollator:
     def test_segments_are_those_of_a_rollout(self, toy_processor, toy_rows):
         rows = toy.supervised_rows(toy_rows, [4])
