@@ -15,6 +15,7 @@ from .collator import FrameBudgetCollator
 from .metrics import episode_stats, summarise
 from .rewards import accuracy_reward, assistant_turns, final_answer
 from .rollout import ParallelRollout, engine_of
+from .video import VideoError
 
 
 def play(
@@ -60,13 +61,18 @@ def play(
         }
     for clip in clips.values():
         clip.release()
-    blank = {"prediction": None, "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False}
     return [
-        {"id": row.get("key"), "question": row["question"], "truth": row.get("answer"), "error": row["video_error"]}
-        | found.get(id(row), blank)
-        | {"seconds": seconds}
+        failed(row, row["question"], row["video_error"]) | found.get(id(row), {}) | {"seconds": seconds}
         for row in prepared
     ]
+
+
+def failed(row: dict, question: str, error: str | None) -> dict:
+    """The record of a row that was not played."""
+    return {
+        "id": row.get("key"), "question": question, "truth": row.get("answer"), "error": error, "prediction": None,
+        "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False, "seconds": 0.0,
+    }  # fmt: skip
 
 
 def _readable(row: dict) -> bool:
@@ -74,7 +80,7 @@ def _readable(row: dict) -> bool:
     try:
         for frame in row["images"]:
             frame.clip.load()
-    except Exception as error:  # `VideoError`, or what a broken image library throws: the row's own
+    except VideoError as error:
         row["video_error"] = str(error)
     return not row["video_error"]
 
@@ -83,13 +89,10 @@ def play_safely(rollout, engine, collator, rows: Sequence[dict], max_completion_
     """[`play`], and if it fails, once more row by row: what one row breaks costs that row only."""
     try:
         return play(rollout, engine, collator, rows, max_completion_length)
-    except Exception as error:
+    except Exception as error:  # whatever it is, a run of thousands of questions goes on, and says which failed
         if len(rows) > 1:
             return [r for row in rows for r in play_safely(rollout, engine, collator, [row], max_completion_length)]
-        blank = {"prediction": None, "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "seconds": 0.0}
-        question = rows[0]["prompt"][-1]["content"]
-        failed = {"id": rows[0].get("key"), "question": question, "truth": rows[0].get("answer"), "parseable": False}
-        return [failed | blank | {"error": f"{type(error).__name__}: {error}"}]
+        return [failed(rows[0], rows[0]["prompt"][-1]["content"], f"{type(error).__name__}: {error}")]
 
 
 def stats_of(record: dict) -> dict[str, float]:

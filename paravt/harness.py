@@ -10,13 +10,14 @@ Needs `pip install "paravt[eval]"`. Nothing here is imported by the rest of the 
 import ast
 import os
 
+from accelerate import Accelerator, PartialState
 from lmms_eval.api.model import lmms
 from lmms_eval.models.registry_v2 import ModelManifest
 from lmms_eval.protocol import ChatMessages
 
 from .collator import FrameBudgetCollator
 from .data import OPTION
-from .evaluate import Records, play_safely
+from .evaluate import Records, failed, play_safely
 from .load import load_engine
 from .prompts import INSTRUCTIONS, system_prompt
 from .rewards import extract_choice, parse_interval, score_answer
@@ -120,10 +121,9 @@ class ParaVT(lmms):
             "prompt": instructions, "max_completion_length": max_completion_length, "dtype": dtype, **limits,
         }  # fmt: skip
         self.rollout = ParallelRollout(dispatch=dispatch, **limits)
-        self._rank, self._world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        state = PartialState()
+        self._rank, self._world_size = state.process_index, state.num_processes
         if self._world_size > 1:
-            from accelerate import Accelerator
-
             self.accelerator = Accelerator()
             device = device or str(self.accelerator.device)
         self.batch_size, self.tasks, self.max_completion_length = int(batch_size), tasks or {}, max_completion_length
@@ -150,10 +150,11 @@ class ParaVT(lmms):
         documents = {key: self._doc(request) for key, request in zip(ids, requests, strict=True)}
         for start in range(0, len(keys), self.batch_size):
             batch = [rows[key] for key in keys[start : start + self.batch_size]]
-            broken = [row for row in batch if row.get("error")]
+            records = [failed(row, row["question"], row["error"]) for row in batch if row.get("error")]
             whole = [row for row in batch if not row.get("error")]
-            records = play_safely(self.rollout, self.engine, self.collator, whole, self.max_completion_length)
-            for record in [*map(self._failed, broken), *(records if whole else [])]:
+            if whole:
+                records += play_safely(self.rollout, self.engine, self.collator, whole, self.max_completion_length)
+            for record in records:
                 task, doc = record["id"].split("/")[0], documents[record["id"]]
                 record["official_answer"] = official_answer(record["prediction"], record["question"], doc)
                 if task in self.tasks and not record["error"]:
@@ -191,13 +192,6 @@ class ParaVT(lmms):
         prompt = [{"role": "system", "content": self.instructions}]
         prompt.append({"role": "user", "content": "<video>" * len(videos) + "\n".join(texts)})
         return {"key": key, "prompt": prompt, "videos": [str(v) for v in videos]}
-
-    @staticmethod
-    def _failed(row: dict) -> dict:
-        return {
-            "id": row["key"], "question": row["question"], "truth": None, "error": row["error"], "prediction": None,
-            "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False, "seconds": 0.0,
-        }  # fmt: skip
 
     def loglikelihood(self, requests):
         raise NotImplementedError("a rollout has no likelihood of a given answer; use tasks that generate")
