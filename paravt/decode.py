@@ -92,17 +92,50 @@ def _sniff(path: str) -> str:
     return "an incomplete or damaged MP4" if head[4:8] == b"ftyp" else "not a video, or damaged"
 
 
+@dataclass(frozen=True)
+class Stamps:
+    """What one part of a file's packets says; only the first part looks at a picture."""
+
+    pts: list[int]
+    keys: list[int]
+    length: int  # of the packet with the largest time stamp
+    complete: bool  # whether the part was read to its end
+    first: tuple[int, int, int] | None  # width, height and rotation of the first picture
+    rate: float
+    codec: str
+    time_base: Fraction
+    format: str
+
+
 def scan(path: str) -> Index:
     """The index of a file, from its packets' time stamps: headers are not believed."""
+    return join(path, [stamps(path)])
+
+
+def stamps(path: str, part: int = 0, parts: int = 1) -> Stamps:
+    """
+    Time stamps of the packets of a part of a file. Parts are cut at key frames of the container's own index; where it
+    has none, the first part is the whole and the others are empty.
+    """
     container, stream = _open(path)
     with container:
-        pts, keys, last, length = [], [], -(2**62), 0
+        cuts = _cuts(container, stream, parts)
+        begin = cuts[part - 1] if 0 < part <= len(cuts) else None
+        stop = cuts[part] if part < len(cuts) else None
+        pts, keys, last, length, complete = [], [], -(2**62), 0, True
         try:
-            for packet in container.demux(stream):
+            if begin:
+                container.seek(begin[2], stream=stream)
+            for packet in container.demux(stream) if begin or not part else ():
+                if begin and (packet.pos, packet.dts) != begin[:2]:
+                    raise CutError
+                begin = None
                 if packet.size and packet.pts is None:
                     raise VideoError(path, "its frames have no time stamps")
                 if packet.pts is None:
                     continue
+                if stop and (packet.pos, packet.dts) == stop[:2]:
+                    break
                 if packet.is_keyframe:
                     keys.append(packet.pts)
                 if packet.is_discard:  # an edit list hides it
@@ -110,25 +143,53 @@ def scan(path: str) -> Index:
                 pts.append(packet.pts)
                 if packet.pts > last:
                     last, length = packet.pts, packet.duration or 0
+            else:
+                complete = stop is None
         except av.error.FFmpegError:
-            pass  # a truncated file: what came before can be shown
-        first = _first_frame(container, stream) if pts else None
-        if first is None:
-            raise VideoError(path, f"no frame can be decoded ({os.path.getsize(path)} bytes, {stream.codec.name})")
-        pts = np.unique(np.array(pts, np.int64))
-        if len(pts) > 1:
-            length = length or int(np.median(np.diff(pts)))
-        base = stream.time_base
-        duration = float((pts[-1] - pts[0] + length) * base) or 1.0 / float(stream.average_rate or 25)
-        rotation = first.rotation % 360
-        width, height = first.width, first.height
-        if rotation in (90, 270):
-            width, height = height, width
-        info = VideoInfo(
-            duration, len(pts) / duration, len(pts), width, height, rotation, stream.codec_context.codec.name
-        )
-        keys = np.array(sorted(keys) or pts[:1], np.int64)
-        return Index(info, pts, keys, base, container.format.name)
+            complete = False  # a truncated file: what came before can be shown
+        if begin:
+            raise CutError
+        frame = None if part else _first_frame(container, stream)
+        first = frame and (frame.width, frame.height, frame.rotation % 360)
+        rate, codec = float(stream.average_rate or 25), stream.codec_context.codec.name
+        return Stamps(pts, keys, length, complete, first, rate, codec, stream.time_base, container.format.name)
+
+
+class CutError(Exception):
+    """A seek did not lie where the container's index said: the file cannot be read in parts."""
+
+
+def _cuts(container, stream, parts: int) -> list[tuple[int, int, int]]:
+    """
+    Position and decoding time of the key frames at which a file falls into `parts` parts of about one length, and a
+    time to seek to: the decoding time of the last frame before the next key frame, when the key frame has been shown.
+    """
+    entries = getattr(stream, "index_entries", []) if parts > 1 and "mov" in container.format.name else []  # PyAV 16
+    cuts = []
+    for share in range(1, parts):
+        keys = (i for i in range(share * len(entries) // parts, len(entries)) if entries[i].is_keyframe)
+        key, following = next(keys, 0), next(keys, len(entries))
+        cuts.append((entries[key].pos, entries[key].timestamp, entries[following - 1].timestamp) if key else None)
+    return cuts if None not in cuts and len({*cuts}) == len(cuts) else []
+
+
+def join(path: str, found: list[Stamps]) -> Index:
+    """The index of a file from the stamps of its parts in order; nothing counts that follows a broken part."""
+    broken = next((i for i, part in enumerate(found) if not part.complete), len(found))
+    found, head = found[: broken + 1], found[0]
+    if head.first is None or not any(part.pts for part in found):
+        raise VideoError(path, f"no frame can be decoded ({os.path.getsize(path)} bytes, {head.codec})")
+    pts = np.unique(np.concatenate([np.array(part.pts, np.int64) for part in found]))
+    keys = np.array(sorted(key for part in found for key in part.keys), np.int64)
+    length = max((max(part.pts), part.length) for part in found if part.pts)[1]
+    if len(pts) > 1:
+        length = length or int(np.median(np.diff(pts)))
+    duration = float((pts[-1] - pts[0] + length) * head.time_base) or 1.0 / head.rate
+    width, height, rotation = head.first
+    if rotation in (90, 270):
+        width, height = height, width
+    info = VideoInfo(duration, len(pts) / duration, len(pts), width, height, rotation, head.codec)
+    return Index(info, pts, keys if len(keys) else pts[:1], head.time_base, head.format)
 
 
 def _first_frame(container, stream):

@@ -17,6 +17,7 @@ from .decode import Index, VideoError, VideoInfo
 
 TIMEOUT = 60.0  # seconds of wall clock for one file's frames
 MULTIPLE = 32  # patch size times merge size of Qwen3-VL: sides of a resized frame
+LARGE = 64 * 2**20  # bytes of a file whose packets are worth the start of several workers
 failures: Counter = Counter()  # what went wrong, by kind, in this process
 
 
@@ -61,8 +62,20 @@ def find_index(path: str) -> tuple[str, Index]:
     path = local_path(path)
     key = (path, *decode.check_file(path))
     if key not in _indices:
-        _remember(key, result(schedule(decode.scan, path), path))
+        _remember(key, _scan(path, key[-1]))
     return path, _indices[key]
+
+
+def _scan(path: str, size: int) -> Index:
+    """The index of a file; the workers share out a large one, which takes as long as reading it does."""
+    parts = workers.count() if size >= LARGE else 1
+    if parts > 1:
+        futures = [schedule(decode.stamps, path, part, parts) for part in range(parts)]
+        try:
+            return decode.join(path, [result(future, path) for future in futures])
+        except decode.CutError:
+            pass
+    return result(schedule(decode.scan, path), path)
 
 
 def _remember(key: tuple, index: Index) -> None:

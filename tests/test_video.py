@@ -46,6 +46,34 @@ class TestProbe:
         again = video.probe_many(paths)
         assert scanned == [str(clips / "page.mp4")] and again[paths[0]] == first[paths[0]]
 
+    def test_a_large_file_is_indexed_in_parts(self, clips, tmp_path, monkeypatch):
+        """Fragments, edit lists, damage and files cut short included, the index is that of one reading."""
+        ffmpeg("-i", clips / "cfr.mp4", "-c", "copy", "-movflags", "frag_keyframe", tmp_path / "fragments.mp4")
+        ffmpeg("-ss", "3.3", "-i", clips / "cfr.mp4", "-c", "copy", tmp_path / "edit.mp4")
+        data = (clips / "faststart.mp4").read_bytes()
+        (tmp_path / "short.mp4").write_bytes(data[: len(data) * 4 // 10])
+        monkeypatch.setattr(timeline, "LARGE", 1)
+        shares = {}
+        for path in [*sorted(clips.glob("*")), *sorted(tmp_path.glob("*"))]:
+            try:
+                whole = decode.scan(str(path))
+            except VideoError as error:
+                with pytest.raises(VideoError, match=error.reason.split("(")[0].strip()):
+                    probe(str(path))
+                continue
+            timeline._indices.clear()
+            index = timeline.find_index(str(path))[1]
+            assert index.info == whole.info and index.format == whole.format and index.time_base == whole.time_base
+            assert np.array_equal(index.pts, whole.pts) and np.array_equal(index.keys, whole.keys)
+            try:
+                shares[path.name] = [len(decode.stamps(str(path), part, 3).pts) for part in range(3)]
+            except decode.CutError:
+                shares[path.name] = None
+        timeline._indices.clear()
+        if "index_entries" in dir(decode.av.VideoStream):  # PyAV 16
+            assert sum(shares["cfr.mp4"]) == 300 and min(shares["cfr.mp4"]) > 60
+        assert shares["live.webm"] == [300, 0, 0]
+
     def test_rotation_is_upright(self, clips):
         info = probe(str(clips / "rotated.mp4"))
         assert (info.width, info.height, info.rotation) == (96, 192, 90)
