@@ -17,7 +17,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from ablation_cell import HERE, ROWS, VARIANTS, cell_path
+from ablation_cell import HERE, cell_path
+from ablation_rows import ROWS, VARIANTS
 from plots import report
 from tqdm import tqdm
 

@@ -4,6 +4,7 @@ Benchmarks: one run, medians, ratios. Each prints a table.
     python recipes/bench.py parse      # tool calls read per second, and how the cost grows with length
     python recipes/bench.py video      # frames: ours against other readers (`pip install torchcodec qwen_vl_utils`)
     python recipes/bench.py rollout    # rollouts: parallel against sequential, ours against stock, engines, steps
+    python recipes/bench.py server     # two ranks on one vLLM server, with and without barriers
 """
 
 import argparse
@@ -70,7 +71,13 @@ def rollout() -> str:
     return rollout()
 
 
-BENCHMARKS = {"parse": parse, "video": video, "rollout": rollout}
+def server() -> str:
+    from bench_server import server
+
+    return server()
+
+
+BENCHMARKS = {"parse": parse, "video": video, "rollout": rollout, "server": server}
 
 
 if __name__ == "__main__":

@@ -2,19 +2,18 @@
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import time
 
+from bench_readers import PIXELS, READERS, WORKS, worker_peak
+
 from paravt.metrics import table
 
 
 FILES = {"60 s 480p": (1, 854, 480), "10 min 720p": (10, 1280, 720), "60 min 360p": (60, 640, 360)}  # minutes, pixels
-PIXELS, RUNS = 50176, 3
-WORKS = ["K = 4", "K = 16", "K = 64", "4 crops x 16"]
-READERS = ["ours", "ours, key frames", "decord", "PyAV", "torchcodec", "fetch_video"]
+RUNS, READ = 3, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_readers.py")
 
 
 def make_files(folder: str) -> dict[str, str]:
@@ -36,96 +35,6 @@ def make_files(folder: str) -> dict[str, str]:
     return paths
 
 
-def windows(duration: float, work: str) -> list[tuple[float, float, int]]:
-    """Start, end and number of frames of each request."""
-    if work.startswith("K"):
-        return [(0.0, duration, int(work.split()[-1]))]
-    return [(start, start + 16, 16) for start in (share * (duration - 16) for share in (0.1, 0.35, 0.6, 0.85))]
-
-
-def read(reader: str, path: str, work: str, minutes: int, width: int, height: int) -> int:
-    """Frames of one request by one reader, at most `PIXELS` each; returns their number."""
-    from paravt.timeline import fit_size, sample_times
-
-    requests = windows(60.0 * minutes, work)
-    asked = [sample_times(60.0 * minutes, k, start, end) for start, end, k in requests]
-    numbers = [[int(t * 30) for t in times] for times in asked]
-    size = fit_size(width, height, PIXELS)
-    if reader.startswith("ours"):
-        from paravt import video
-
-        snap = "key" in reader
-        times = [video.choose_times(path, k, start, end, snap=snap) for start, end, k in requests]
-        clips = [video.clip(path, t, PIXELS) for t in times]
-        video.prefetch(clips)
-        return sum(len([frame.load() for frame in one.frames]) for one in clips)
-    if reader == "decord":
-        import decord
-
-        video = decord.VideoReader(path, width=size[0], height=size[1])
-        return sum(len(video.get_batch(n).asnumpy()) for n in numbers)
-    if reader == "PyAV":
-        import av
-
-        count = 0
-        with av.open(path) as container:
-            stream = container.streams.video[0]
-            stream.thread_type = "AUTO"
-            for time_ in (t for times in asked for t in times):
-                container.seek(int(time_ / stream.time_base), stream=stream)
-                for frame in container.decode(stream):
-                    if frame.time + 1 / 30 > time_:
-                        count += frame.to_ndarray(format="rgb24", width=size[0], height=size[1]) is not None
-                        break
-        return count
-    if reader == "torchcodec":
-        import torch
-        from torchcodec.decoders import VideoDecoder
-
-        decoder = VideoDecoder(path, num_ffmpeg_threads=0)
-        frames = [decoder.get_frames_at(n).data for n in numbers]
-        return sum(len(torch.nn.functional.interpolate(f.float(), size[::-1], mode="bilinear")) for f in frames)
-    from qwen_vl_utils.vision_process import fetch_video
-
-    found = [
-        fetch_video(
-            {
-                "video": path,
-                "nframes": k,
-                "min_pixels": 4096,
-                "max_pixels": PIXELS,
-                "video_start": start,
-                "video_end": end,
-            }
-        )
-        for start, end, k in requests
-    ]
-    return sum(len(f[0] if isinstance(f, tuple) else f) for f in found)
-
-
-def worker_peak() -> float:
-    """Peak memory of the busiest decode worker, MiB."""
-    from paravt import timeline, workers
-
-    texts = [timeline.schedule(eval, "open('/proc/self/status').read()") for _ in range(4 * workers.count())]
-    return max(int(text.result().split("VmHWM:")[1].split()[0]) / 1024 for text in texts)
-
-
-def one(reader: str, path: str, work: str, *shape: str) -> None:
-    """A measurement in a process of its own: imports and the start of workers are not timed, the file's index is."""
-    for module in {"decord": ["decord"], "torchcodec": ["torchcodec.decoders"], "fetch_video": ["qwen_vl_utils"]}.get(
-        reader, ["paravt.video"]
-    ):
-        __import__(module)
-    if reader.startswith("ours"):
-        worker_peak()
-    start = time.perf_counter()
-    count = read(reader, path, work, *map(int, shape))
-    seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps([count, seconds, peak, worker_peak() if reader.startswith("ours") else 0.0]))
-
-
 def video(folder: str = "paravt-bench") -> str:
     """All readers on all files, then a generation batch, with progress."""
     from tqdm import tqdm
@@ -133,7 +42,7 @@ def video(folder: str = "paravt-bench") -> str:
     paths, rows = make_files(folder), []
     work = [(name, w, r) for name in paths for w in WORKS for r in READERS if "key" not in r or w == "K = 64"]
     for name, w, reader in tqdm(work, "Readers"):
-        command = [sys.executable, __file__, "one", reader, paths[name], w, *map(str, FILES[name])]
+        command = [sys.executable, READ, reader, paths[name], w, *map(str, FILES[name])]
         runs = [subprocess.run(command, capture_output=True, text=True) for _ in range(RUNS)]
         found = [json.loads(run.stdout.splitlines()[-1]) for run in runs if run.returncode == 0]
         if found:
@@ -143,7 +52,7 @@ def video(folder: str = "paravt-bench") -> str:
             values |= {"x ours": seconds / ours} | ({"worker MiB": max(f[3] for f in found)} if found[0][3] else {})
             rows.append((f"{name}, {w}: {reader}", values))
     parts = [table("file, work: reader", rows, ["frames", "seconds", "x ours", "MiB", "worker MiB"])]
-    done = subprocess.run([sys.executable, __file__, "batch", paths["60 s 480p"]], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, __file__, paths["60 s 480p"]], capture_output=True, text=True)
     return "\n\n".join([*parts, done.stdout or done.stderr])
 
 
@@ -194,13 +103,11 @@ def batch(path: str) -> None:
             count = function()
             seconds.append(time.perf_counter() - start)
         median = statistics.median(seconds)
-        first = rows[0][1]["seconds"] if rows else median
-        rows.append(
-            (name, {"frames": count, "seconds": median, "x ours": median / first, "worker MiB": worker_peak()})
-        )
+        ratio = median / (rows[0][1]["seconds"] if rows else median)
+        rows.append((name, {"frames": count, "seconds": median, "x ours": ratio, "worker MiB": worker_peak()}))
     print(table("generation batch", rows, ["frames", "seconds", "x ours", "worker MiB"]))
     assert not timeline.failures, timeline.failures
 
 
 if __name__ == "__main__":
-    {"one": one, "batch": batch}[sys.argv[1]](*sys.argv[2:])
+    batch(sys.argv[1])

@@ -80,9 +80,7 @@ def build(
         count = min(arguments.eval_rows, len(rows) // 10)
         rows, held_out = rows[: len(rows) - count], rows[len(rows) - count :]
     processor = prepare_processor(AutoProcessor.from_pretrained(name), training.max_pixels)
-    training.model_init_kwargs = {
-        "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
-    }  # fmt: skip
+    training.model_init_kwargs = {k: getattr(model_config, k) for k in ("dtype", "attn_implementation")}
 
     # Only what stands inside <answer> counts; without a judge, open-ended answers are scored by token F1.
     accuracy = partial(accuracy_reward, fallback=False, mode="judge" if arguments.judge_model else "f1")

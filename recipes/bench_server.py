@@ -1,0 +1,110 @@
+"""
+One vLLM server, two ranks that roll out at once: free of each other, and with a barrier at every round.
+
+Ranks of unequal rounds send one call and four in turn, one rank when the other sends the other number.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+
+import ask
+from bench_script import ANSWER, CALLS, REPORT, RUNS, Scripted, prompts_of
+
+from paravt.metrics import table
+
+
+PORT, COUNT = 8124, 16  # rollouts of a rank
+URL = f"http://localhost:{PORT}"
+
+
+@contextmanager
+def serve(model: str, log: str):
+    """A server of the model, from its first healthy answer on."""
+    command = [
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", str(PORT),
+        "--max-model-len", "4096", "--enforce-eager", "--logprobs-mode", "processed_logprobs", "--enable-scale-out",
+        "--mm-processor-kwargs", '{"size": {"shortest_edge": 1024, "longest_edge": 16777216}}',
+    ]  # fmt: skip
+    with open(log, "w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"{URL}/health", timeout=2)
+                break
+            except OSError:
+                if process.poll() is not None:
+                    raise RuntimeError(f"the server did not start; see {log}") from None
+                time.sleep(1)
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def server(folder: str = "paravt-bench") -> str:
+    """Seconds until both ranks are done, with and without barriers."""
+    model = ask.toy_model(os.path.join(folder, "toy-model"))
+    with serve(model, os.path.join(folder, "server.log")):
+        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29618", __file__]
+        done = subprocess.run(
+            [sys.executable, *command, model, folder], capture_output=True, text=True,
+            env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    found, rows = json.loads(done.stdout.splitlines()[-1]), []
+    for name, seconds in found:
+        base = rows[-1][1]["seconds"] if "barrier" in name else seconds
+        rows.append((name, {"seconds": seconds, "ratio": seconds / base}))
+    return table(f"two ranks, {COUNT} rollouts each, one server", rows, ["seconds", "ratio"])
+
+
+def rank(model: str, folder: str) -> None:
+    """One rank: the same rollouts with and without a barrier at every round, in turn."""
+    from accelerate import Accelerator
+    from transformers import AutoProcessor
+    from trl.generation.vllm_client import VLLMClient
+
+    from paravt import ParallelRollout
+    from paravt.chat import prepare_processor
+    from paravt.vllm_engine import VLLMServerEngine
+
+    accelerator = Accelerator(cpu=True)
+    processor = prepare_processor(AutoProcessor.from_pretrained(model), 1024)
+    engine = VLLMServerEngine(VLLMClient(URL), processor)
+    engine.sampling["generation_kwargs"]["ignore_eos"] = True
+    prompts = prompts_of(processor, COUNT, os.path.join(folder, f"toy-{accelerator.process_index}"))
+    player = ParallelRollout(max_report_length=REPORT, max_pixels=1024, max_turns=4)
+
+    class Barrier(Scripted):
+        def generate(self, *args):
+            accelerator.wait_for_everyone()
+            return super().generate(*args)
+
+    seconds = {}
+    for kind in ("equal", "unequal"):
+        flip = accelerator.process_index if kind == "unequal" else 0
+        calls = [CALLS[: 1 if (turn + flip) % 2 else 4] for turn in range(4)]
+        turns = [*("no flash\n</think>\n" + "\n".join(some) for some in calls), ANSWER]
+        for run in range(RUNS + 1):
+            for name, wrap in ((f"{kind} rounds", Scripted), (f"{kind} rounds, barriers", Barrier)):
+                accelerator.wait_for_everyone()
+                start = time.perf_counter()
+                player.run(prompts, wrap(engine, turns), 4000)
+                accelerator.wait_for_everyone()
+                if run:  # the first warms up
+                    seconds.setdefault(name, []).append(time.perf_counter() - start)
+    if accelerator.is_main_process:
+        print(json.dumps([(name, statistics.median(values)) for name, values in seconds.items()]), flush=True)
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    rank(*sys.argv[1:])
