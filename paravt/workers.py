@@ -1,6 +1,7 @@
 """A pool of processes that can be killed: work in them may hang, crash or eat memory, and costs only itself."""
 
 import atexit
+import importlib
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -58,7 +59,9 @@ def submit(function: Callable, *args, timeout: float) -> ProcessFuture:
     global _pool
     with _lock:
         if _pool is None or not _pool.active:
-            _pool = ProcessPool(max_workers=count(), max_tasks=1000, context=Context())
+            # What the workers run is imported when they start, not on the clock of their first task.
+            load = {"initializer": importlib.import_module, "initargs": ["paravt.decode"]}
+            _pool = ProcessPool(max_workers=count(), max_tasks=1000, context=Context(), **load)
         return _pool.schedule(function, args=args, timeout=timeout)
 
 

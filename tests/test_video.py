@@ -288,11 +288,12 @@ class TestWorkers:
                 passes._recent.clear()
                 assert len(read_frames(str(clips / "cfr.mp4"), [i % 9 + j / 4 for j in range(4)]).images) == 4
 
-        crops(50)
+        crops(200)
         before = resident()
-        crops(500)
+        crops(600)
         after = resident()
-        assert max(after[:-1]) < max(before[:-1]) + 10 and after[-1] < before[-1] + 20, (before, after)
+        # Allocators settle by some 10 MiB. Pixels alone of 300 crops, a worker's share, would be 60.
+        assert max(after[:-1]) < max(before[:-1]) + 30 and after[-1] < before[-1] + 30, (before, after)
 
     def test_data_loader_workers(self, clips):
         from torch.utils.data import DataLoader
