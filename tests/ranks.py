@@ -1,6 +1,7 @@
 """
 Run by two ranks: prompts that identify their rank, rollouts of unequal numbers and lengths, through an engine that the
-ranks share. Each rank compares what it got with what an engine of its own makes of the same prompts.
+ranks share: weights sharded over both by FSDP2, or a vLLM server. Each rank compares what it got with what an engine of
+its own makes of the same prompts.
 
     torchrun --nproc_per_node 2 tests/ranks.py CHECKPOINT sharded|SERVER_URL VIDEO
 """
@@ -9,6 +10,9 @@ import sys
 
 import torch
 from accelerate import Accelerator
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 from trl.data_utils import prepare_multimodal_messages
 
@@ -24,7 +28,12 @@ rank = accelerator.process_index
 processor = prepare_processor(AutoProcessor.from_pretrained(checkpoint), 1024)
 model = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
 if kind == "sharded":
-    engine = TransformersEngine(model, processor, group=accelerator, max_batch=2)
+    sharded = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
+    mesh = init_device_mesh("cpu", (accelerator.num_processes,))
+    for module in (*sharded.model.language_model.layers, sharded):
+        fully_shard(module, mesh=mesh)
+    assert all(isinstance(param, DTensor) for param in sharded.parameters())
+    engine = TransformersEngine(sharded, processor, group=accelerator, max_batch=2)
     batches, one_batch = [], engine._generate
     engine._generate = lambda *a: (batches.append(1), one_batch(*a))[1]
 else:

@@ -184,6 +184,18 @@ class TestEvaluate:
             f"toy_good/test/{i}" for i in range(16)
         )
 
+    def test_two_ranks(self, asked, tasks, tmp_path):
+        """Each rank writes its own records; the table and the exit code are of all."""
+        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29619"]
+        command += [os.path.join(RECIPES, "evaluate.py"), "--model", asked[0], "--tasks", "toy_broken"]
+        command += ["--include_path", tasks[0], "--output_dir", str(tmp_path), *LIMITS]
+        environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environment)
+        parts = [(tmp_path / name).read_text().splitlines() for name in ("records.jsonl", "records.1.jsonl")]
+        ids = [json.loads(line)["id"] for lines in parts for line in lines]
+        assert [len(lines) for lines in parts] == [3, 3] and len(set(ids)) == 6, done.stderr[-3000:]
+        assert done.returncode == 1 and done.stdout.count("3 questions failed") == 1
+
     def test_sequential_dispatch(self, asked, tasks, tmp_path):
         evaluate(asked, tasks, tmp_path, "--dispatch", "sequential", "--max_turns", "4", "--limit", "4")
         served = [
