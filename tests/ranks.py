@@ -1,7 +1,7 @@
 """
 Run by two ranks: prompts that identify their rank, rollouts of unequal numbers and lengths, through an engine that the
-ranks share: weights sharded over both by FSDP2, or a vLLM server. Each rank compares what it got with what an engine of
-its own makes of the same prompts.
+ranks share: weights sharded over both by FSDP2, or a vLLM server. Each rank compares what it got with what an engine
+of its own makes of the same prompts.
 
     torchrun --nproc_per_node 2 tests/ranks.py CHECKPOINT sharded|SERVER_URL VIDEO
 """
