@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
+from PIL import Image
 from transformers import (
     BatchFeature,
     GenerationConfig,
@@ -108,7 +109,7 @@ class TransformersEngine:
             Most sequences generated at a time.
         group ([`~accelerate.Accelerator`], *optional*):
             Ranks that share one sharded model: every forward pass is theirs together, so each takes part in the
-            batches of all, with a token of its own where it has nothing to say.
+            batches of all, with a blank picture of its own where it has none.
     """
 
     max_length = None
@@ -131,6 +132,8 @@ class TransformersEngine:
         """The policy of a TRL trainer, with the trainer's sampling settings."""
 
         distributed = DistributedBackend(trainer.accelerator)
+        # Before training nothing would gather the weights of a layer on its way.
+        gather = trainer.args.ds3_gather_for_generation or trainer.model_wrapped is trainer.model
 
         @contextmanager
         def open_policy():
@@ -138,7 +141,7 @@ class TransformersEngine:
                 unwrap_model_for_generation(
                     trainer.model_wrapped,
                     trainer.accelerator,
-                    gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+                    gather_deepspeed3_params=gather,
                     generation_kwargs=trainer.generation_kwargs,
                     gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
                 ) as model,
@@ -147,7 +150,7 @@ class TransformersEngine:
                 yield model
 
         batch = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
-        sharded = distributed.is_fsdp or (distributed.is_zero3 and not trainer.args.ds3_gather_for_generation)
+        sharded = distributed.is_fsdp or (distributed.is_zero3 and not gather)
         group = trainer.accelerator if sharded and trainer.accelerator.num_processes > 1 else None
         return cls(open_policy, trainer.processing_class, trainer.generation_config, max_batch=batch, group=group)
 
@@ -190,13 +193,19 @@ class TransformersEngine:
         batches = [order[start : start + self.max_batch] for start in range(0, len(order), self.max_batch)]
         for rows in batches + [[]] * (self._most(len(batches)) - len(batches)):
             batch = [[column[i] for i in rows] for column in (prompts, images, max_new_tokens)]
-            if not rows:
-                batch = [[[self.tokenizer.eos_token_id]], [[]], [1]]
+            if self.group is not None and not any(batch[1]):
+                # The vision tower is sharded too: each rank must run it when one does.
+                batch = [column + [item] for column, item in zip(batch, self._blank(), strict=True)]
             for i, sample in zip(rows, self._generate(self._model, *batch), strict=False):
                 samples[i] = sample
                 if done is not None:
                     done(i, sample)
         return samples
+
+    def _blank(self) -> tuple[list[int], list, int]:
+        """Prompt, images and limit of a sequence that is generated for company's sake."""
+        inputs = self.processor(text=[self.processor.image_token], images=[Image.new("RGB", (32, 32))])
+        return inputs["input_ids"][0], [Image.new("RGB", (32, 32))], 1
 
     def _most(self, count: int) -> int:
         """The largest `count` of the ranks that share the model."""
@@ -227,6 +236,8 @@ class TransformersEngine:
             generation_config=config,
             logits_processor=LogitsProcessorList([recorder]),
             stopping_criteria=StoppingCriteriaList([recorder]),
+            # With ZeRO-3 it would be the default, also where weights are gathered and ranks generate on their own.
+            synced_gpus=self.group is not None,
         )[:, width:]
         logprobs = torch.stack(recorder.steps, dim=1).tolist()  # (B, T)
         ends = {config.eos_token_id} if isinstance(config.eos_token_id, int) else set(config.eos_token_id)

@@ -30,7 +30,7 @@ model = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
 if kind == "sharded":
     sharded = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
     mesh = init_device_mesh("cpu", (accelerator.num_processes,))
-    for module in (*sharded.model.language_model.layers, sharded):
+    for module in (*sharded.model.visual.blocks, *sharded.model.language_model.layers, sharded):
         fully_shard(module, mesh=mesh)
     assert all(isinstance(param, DTensor) for param in sharded.parameters())
     engine = TransformersEngine(sharded, processor, group=accelerator, max_batch=2)
