@@ -5,6 +5,7 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import yaml
 
 
 RECIPES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")
@@ -36,6 +37,27 @@ SMALL = [
     "--dtype",
     "float32",
 ]
+
+
+TOLD = """
+import runpy, sys
+import accelerate.state as state
+import torch
+from trl import GRPOTrainer
+
+state.PartialState._prepare_backend = lambda *a, **k: ("gloo", state.DistributedType.MULTI_GPU)
+state.PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
+step = GRPOTrainer.training_step
+
+def told(self, *args, **kwargs):
+    print("sharded:", type(next(self.model_wrapped.parameters())).__name__, flush=True)
+    return step(self, *args, **kwargs)
+
+GRPOTrainer.training_step = told
+sys.path.insert(0, {recipe!r}.rpartition("/")[0])
+sys.argv[0] = {recipe!r}
+runpy.run_path({recipe!r}, run_name="__main__")
+"""
 
 
 def run(recipe, *flags):
@@ -108,6 +130,22 @@ class TestRecipes:
             *SMALL,
         )
         assert "after  K=8" in text and "K=4" not in text
+
+    def test_weights_sharded_by_fsdp(self, row_file, clips, toy_checkpoint, tmp_path):
+        """Two ranks train with the settings of `fsdp.yaml`; accelerate takes them for GPUs only, so it is told so."""
+        (tmp_path / "told.py").write_text(TOLD.format(recipe=os.path.join(RECIPES, "para_grpo.py")))
+        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29621"]
+        command += [tmp_path / "told.py", "--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path]
+        command += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
+        with open(os.path.join(RECIPES, "fsdp.yaml")) as file:
+            settings = yaml.safe_load(file)["fsdp_config"]
+        environment = {name.upper(): str(value) for name, value in settings.items()}
+        done = subprocess.run(
+            [sys.executable, *map(str, command), "--frame_budgets", "4", *SMALL], capture_output=True, text=True,
+            env={**os.environ, "ACCELERATE_USE_FSDP": "true", "OMP_NUM_THREADS": "1", **environment}, timeout=250,
+        )  # fmt: skip
+        assert done.returncode == 0 and "after  K=4" in done.stdout, done.stdout[-2000:] + done.stderr[-3000:]
+        assert "sharded: DTensor" in done.stdout and (tmp_path / "adapter_model.safetensors").exists()
 
     def test_toy_world_end_to_end(self, tmp_path):
         flags = [
