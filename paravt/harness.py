@@ -10,6 +10,7 @@ Needs `pip install "paravt[eval]"`. Nothing here is imported by the rest of the 
 import ast
 import os
 
+import torch
 from accelerate import Accelerator, PartialState
 from lmms_eval.api.model import lmms
 from lmms_eval.models.registry_v2 import ModelManifest
@@ -121,10 +122,11 @@ class ParaVT(lmms):
             "prompt": instructions, "max_completion_length": max_completion_length, "dtype": dtype, **limits,
         }  # fmt: skip
         self.rollout = ParallelRollout(dispatch=dispatch, **limits)
-        state = PartialState()
+        cpu = not torch.accelerator.is_available()  # left alone, accelerate sees one rank where there is no GPU
+        state = PartialState(cpu=cpu)
         self._rank, self._world_size = state.process_index, state.num_processes
         if self._world_size > 1:
-            self.accelerator = Accelerator()
+            self.accelerator = Accelerator(cpu=cpu)
             device = device or str(self.accelerator.device)
         self.batch_size, self.tasks, self.max_completion_length = int(batch_size), tasks or {}, max_completion_length
         self.records = Records(records, self.settings, self._rank) if records else None
