@@ -25,7 +25,7 @@ def rollout(folder: str = "paravt-bench") -> str:
         player = ParallelRollout(max_report_length=report, max_pixels=1024, **kwargs)
         return timed(lambda: player.run(prompts[:count], Scripted(engine, turns), 4000))
 
-    one_by_one = {"dispatch": "sequential", "max_turns": 4}
+    one_by_one, other = {"dispatch": "sequential", "max_turns": 4}, None
     rows, first = [], play(parallel, max_turns=1)
 
     def add(name: str, seconds: float, base: float) -> None:
@@ -40,10 +40,13 @@ def rollout(folder: str = "paravt-bench") -> str:
         add("parallel dispatch, vLLM", play(parallel, other, max_turns=1), first)
     except ImportError:
         print("vLLM is not installed: its row is left out")
-    for name, count in ((f"reports of {LONG}", ROLLOUTS), (f"one rollout, reports of {LONG}", 1)):
-        base = play(parallel, count=count, report=LONG, max_turns=1)
-        add(f"{name}: parallel dispatch", base, base)
-        add(f"{name}: sequential", play(sequential, count=count, report=LONG, **one_by_one), base)
+    long = (("", ROLLOUTS, engine), ("one rollout, ", 1, engine), ("one rollout, vLLM, ", 1, other))
+    for name, count, which in long:
+        if which is not None:
+            setting = {"engine": which, "count": count, "report": LONG}
+            base = play(parallel, **setting, max_turns=1)
+            add(f"{name}reports of {LONG}: parallel", base, base)
+            add(f"{name}reports of {LONG}: sequential", play(sequential, **setting, **one_by_one), base)
     ours, theirs = steps(model, engine, prompts, parallel, folder)
     add("GRPOTrainer, a step", theirs, theirs)
     add("ParaGRPOTrainer, the same step", ours, theirs)
