@@ -149,8 +149,8 @@ def stamps(path: str, part: int = 0, parts: int = 1) -> Stamps:
             complete = False  # a truncated file: what came before can be shown
         if begin:
             raise CutError
-        frame = None if part else _first_frame(container, stream)
-        first = frame and (frame.width, frame.height, frame.rotation % 360)
+        first = None if part else _first_frame(container, stream)
+        first = first and (first.width, first.height, first.rotation % 360)
         rate, codec = float(stream.average_rate or 25), stream.codec_context.codec.name
         return Stamps(pts, keys, length, complete, first, rate, codec, stream.time_base, container.format.name)
 
@@ -160,15 +160,13 @@ class CutError(Exception):
 
 
 def _cuts(container, stream, parts: int) -> list[tuple[int, int, int]]:
-    """
-    Position and decoding time of the key frames at which a file falls into `parts` parts of about one length, and a
-    time to seek to: the decoding time of the last frame before the next key frame, when the key frame has been shown.
-    """
+    """Position and decoding time of the key frames that cut a file into `parts`, and a time to seek to for each."""
     entries = getattr(stream, "index_entries", []) if parts > 1 and "mov" in container.format.name else []  # PyAV 16
     cuts = []
     for share in range(1, parts):
         keys = (i for i in range(share * len(entries) // parts, len(entries)) if entries[i].is_keyframe)
         key, following = next(keys, 0), next(keys, len(entries))
+        # By the decoding time of the last frame before the next key frame this one has been shown.
         cuts.append((entries[key].pos, entries[key].timestamp, entries[following - 1].timestamp) if key else None)
     return cuts if None not in cuts and len({*cuts}) == len(cuts) else []
 
@@ -182,12 +180,10 @@ def join(path: str, found: list[Stamps]) -> Index:
     pts = np.unique(np.concatenate([np.array(part.pts, np.int64) for part in found]))
     keys = np.array(sorted(key for part in found for key in part.keys), np.int64)
     length = max((max(part.pts), part.length) for part in found if part.pts)[1]
-    if len(pts) > 1:
-        length = length or int(np.median(np.diff(pts)))
+    length = length or (int(np.median(np.diff(pts))) if len(pts) > 1 else 0)
     duration = float((pts[-1] - pts[0] + length) * head.time_base) or 1.0 / head.rate
-    width, height, rotation = head.first
-    if rotation in (90, 270):
-        width, height = height, width
+    *size, rotation = head.first
+    width, height = size[::-1] if rotation in (90, 270) else size
     info = VideoInfo(duration, len(pts) / duration, len(pts), width, height, rotation, head.codec)
     return Index(info, pts, keys if len(keys) else pts[:1], head.time_base, head.format)
 
