@@ -204,8 +204,9 @@ class TransformersEngine:
 
     def _blank(self) -> tuple[list[int], list, int]:
         """Prompt, images and limit of a sequence that is generated for company's sake."""
-        inputs = self.processor(text=[self.processor.image_token], images=[Image.new("RGB", (32, 32))])
-        return inputs["input_ids"][0], [Image.new("RGB", (32, 32))], 1
+        picture = Image.new("RGB", (32, 32))
+        inputs = self.processor(text=[self.processor.image_token], images=[picture])
+        return inputs["input_ids"][0], [picture], 1
 
     def _most(self, count: int) -> int:
         """The largest `count` of the ranks that share the model."""

@@ -21,17 +21,6 @@ class OneByOne(CropVideo):
     engine = None
 
     def crop_video(self, video_path: str, start_time: float, end_time: float) -> str:
-        """
-        Look closely at a part of a video.
-
-        Args:
-            video_path: Name of the video.
-            start_time: Start of the part, in seconds.
-            end_time: End of the part, in seconds.
-
-        Returns:
-            What a helper says of it.
-        """
         parts = super().crop_video(video_path, start_time, end_time)
         frames = [part["image"] for part in parts if part["type"] == "image"]
         for frame, part in zip(frames, parts[1::2], strict=True):
@@ -42,6 +31,9 @@ class OneByOne(CropVideo):
         if not report.ids:
             raise ToolError("no report")
         return chat.plain(chat.tokenizer.decode(report.ids, skip_special_tokens=True))
+
+
+OneByOne.crop_video.__doc__ = CropVideo.crop_video.__doc__  # TRL reads the tool's schema from it
 
 
 def arguments(folder: str, kind=ParaGRPOConfig, **kwargs):
