@@ -65,6 +65,19 @@ def load_engine(
     return TransformersEngine(policy.to(device).eval(), processor, max_batch=batch_size)
 
 
+def quantization_config(model_config):
+    """
+    TRL's [`~trl.get_quantization_config`], but the vision tower keeps its precision: it is small, and all later layers
+    work with its errors.
+    """
+    from trl import get_quantization_config
+
+    config = get_quantization_config(model_config)
+    if config is not None:
+        config.llm_int8_skip_modules = ["model.visual", "lm_head"]
+    return config
+
+
 def merge(base: str, adapter: str, folder: str | None = None) -> str:
     """Writes the model with its adapter merged, for engines that take whole checkpoints; returns the folder."""
     from peft import PeftModel

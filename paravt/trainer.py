@@ -1,6 +1,7 @@
 """PARA-GRPO: TRL's `GRPOTrainer` with an anchor in the advantage, frame budgets and parallel rollouts."""
 
 import time
+from contextlib import nullcontext
 
 import torch
 from trl import GRPOTrainer
@@ -14,7 +15,7 @@ from .rollout import ParallelRollout
 from .timeline import MULTIPLE
 from .video import LazyFrame, VideoError, prefetch
 from .vllm_engine import VLLMEngine
-from .weights import keep_weights_loadable, push_exact_weights
+from .weights import keep_gradients, loadable_weights, push_exact_weights
 
 
 class ParaGRPOTrainer(GRPOTrainer):
@@ -39,9 +40,10 @@ class ParaGRPOTrainer(GRPOTrainer):
         own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         if own:
             kwargs["rollout_func"] = ParallelRollout.from_config(args)
-        if args.use_vllm and args.vllm_mode == "colocate":
-            keep_weights_loadable()
-        super().__init__(model, reward_funcs, args=args, **kwargs)
+        colocate = args.use_vllm and args.vllm_mode == "colocate"
+        with loadable_weights() if colocate else nullcontext():
+            super().__init__(model, reward_funcs, args=args, **kwargs)
+        keep_gradients(self.model)
         if own:
             self.data_collator = FrameBudgetCollator(
                 self.processing_class,
@@ -55,7 +57,7 @@ class ParaGRPOTrainer(GRPOTrainer):
             self.add_callback(self.data_collator)
         if args.use_vllm:
             push_exact_weights(self.vllm_generation)
-            if own and args.vllm_mode == "colocate":
+            if own and colocate:
                 images = max(*args.frame_budgets, args.crop_frames)
                 tokens = max(1, args.max_pixels // MULTIPLE**2)
                 VLLMEngine.from_trainer(self).check(images, tokens, args.max_completion_length)

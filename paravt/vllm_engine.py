@@ -95,11 +95,14 @@ class VLLMEngine:
         """One sequence per prompt; see [`~engine.TransformersEngine.generate`]."""
         group = self.generation is not None and self.generation.tensor_parallel_size > 1
         if not group:
-            return self._generate(prompts, images, max_new_tokens, done or (lambda i, sample: None))
-        # The ranks of a group run one engine together, so all of them need all prompts.
+            seeds = [None] * len(prompts)
+            return self._generate(prompts, images, max_new_tokens, seeds, done or (lambda i, sample: None))
+        # The ranks of a group run one engine together: all of them need all prompts, and must draw the same tokens.
         mine = (prompts, [[image.copy() for image in row] for row in images], list(max_new_tokens))
         parts = [None] * self.generation.tensor_parallel_size
-        torch.distributed.all_gather_object(parts, mine, group=self.generation.tp_group)
+        seed = torch.randint(2**31, ()).item()
+        torch.distributed.all_gather_object(parts, (seed, mine), group=self.generation.tp_group)
+        first, parts = parts[0][0], [part for _, part in parts]
         start = sum(len(part[0]) for part in parts[: torch.distributed.get_rank(self.generation.tp_group)])
 
         def tell(i: int, sample: Sample) -> None:
@@ -107,16 +110,17 @@ class VLLMEngine:
                 done(i - start, sample)
 
         merged = [[item for part in parts for item in part[column]] for column in range(3)]
-        return self._generate(*merged, tell)[start : start + len(prompts)]
+        seeds = range(first, first + len(merged[0]))
+        return self._generate(*merged, seeds, tell)[start : start + len(prompts)]
 
-    def _generate(self, prompts, images, limits, done) -> list[Sample]:
+    def _generate(self, prompts, images, limits, seeds, done) -> list[Sample]:
         if not prompts:
             return []
         from vllm import SamplingParams
 
         image_token, size = self.processor.image_token_id, dict(self.processor.image_processor.size)
         requests, params = [], []
-        for ids, row, limit in zip(prompts, images, limits, strict=True):
+        for ids, row, limit, seed in zip(prompts, images, limits, seeds, strict=True):
             request = {"prompt_token_ids": _one_placeholder(ids, image_token)}
             if row:
                 request["multi_modal_data"] = {"image": row}
@@ -125,7 +129,7 @@ class VLLMEngine:
                 # The engine has its own processor, which knows nothing of `prepare_processor`.
                 request["mm_processor_kwargs"] = {"size": {k: v for k, v in size.items() if v is not None}}
             requests.append(request)
-            params.append(SamplingParams(**self.sampling, max_tokens=limit, logprobs=0))
+            params.append(SamplingParams(**{"seed": seed, **self.sampling}, max_tokens=limit, logprobs=0))
         names = self.llm.enqueue(requests, params, use_tqdm=False)
         numbers = {name.partition("-")[0]: i for i, name in enumerate(names)}  # outputs bear the number alone
         samples: list[Sample | None] = [None] * len(requests)

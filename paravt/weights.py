@@ -1,12 +1,17 @@
 """Weights on their way to vLLM."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
 import torch
 
 
-def keep_weights_loadable() -> None:
+@contextmanager
+def loadable_weights() -> Iterator[None]:
     """
-    Lets vLLM's CPU build take new weights: it packs linear layers for its kernels as it loads them and drops the rest.
-    To be called before the engine starts; elsewhere it does nothing.
+    Within it vLLM starts with weights that can be replaced. Its CPU build would pack linear layers for its kernels and
+    drop the rest; and TRL would ask it to quantise what the policy has quantised, where merged weights have no place.
     """
     from vllm.model_executor.layers import utils
     from vllm.platforms import current_platform
@@ -14,42 +19,105 @@ def keep_weights_loadable() -> None:
     def plain(layer, remove_weight: bool) -> None:
         layer.cpu_linear = torch.nn.functional.linear
 
-    if current_platform.is_cpu():
-        utils.dispatch_cpu_unquantized_gemm = plain
+    with ExitStack() as stack:
+        stack.enter_context(patch("trl.generation.vllm_generation.is_bitsandbytes_available", lambda: False))
+        if current_platform.is_cpu():
+            stack.enter_context(patch.object(utils, "dispatch_cpu_unquantized_gemm", plain))
+        yield
 
 
 def push_exact_weights(generation) -> None:
     """
-    Makes TRL's `VLLMGeneration` push merged LoRA weights without touching the model's: it merges and unmerges in
-    place, and `(w + d) - d` is not `w`. Here each layer is merged on a copy, one at a time.
+    Makes TRL's `VLLMGeneration` push merged adapters without touching the model's weights: it merges and unmerges in
+    place, and `(w + d) - d` is not `w`; and of quantised layers it pushes the packed bytes. Here each layer is merged
+    on a copy, one at a time, and quantised ones are dequantised, so that the engine computes what the policy does.
+
+    Raises:
+        `ValueError`: If the engine cannot take such weights.
     """
     from accelerate.utils import is_peft_model
+
+    model, distributed = generation.model, generation._dist
+    if not is_peft_model(model):
+        return
+    quantised = any(_is_quantised(param) for param in model.parameters())
+    if quantised and (distributed.is_fsdp or distributed.is_zero3):
+        raise ValueError("`use_vllm` with quantised weights needs a whole model on every rank, without FSDP or ZeRO-3")
+    kind = generation.llm.llm_engine.model_config.quantization if generation.mode == "colocate" else None
+    if kind is not None:
+        raise ValueError(
+            f"{model.name_or_path!r} is a checkpoint of {kind} weights, with which no adapter can be merged: "
+            "name the plain checkpoint, with `load_in_4bit` if the policy is to have quantised weights"
+        )
+    if distributed.fsdp_version != 1:  # whose flat parameters are merged the way of TRL
+        generation._iter_named_params = lambda: _merged_params(generation)
+
+
+def _merged_params(generation) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names in vLLM and whole weights, one at a time."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     model = generation.model
-    if not is_peft_model(model) or generation._dist.is_fsdp:  # sharded layers are merged the way of TRL
-        return
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+    with generation._dist.gather_params(list(model.parameters())):
+        for name, param in model.named_parameters():
+            if model.prefix in name or "original_module" in name:
+                continue
+            owner, _, leaf = name.rpartition(".base_layer.")
+            plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+            plain = generation._fix_param_name_to_vllm(plain, extra_prefixes=["modules_to_save.default."])
+            if _is_quantised(param):
+                weight = _dequantised(model.get_submodule(name.rpartition(".")[0]), layers.get(owner))
+            else:
+                weight = _merged(layers[owner], leaf) if owner in layers else param.data
+            if hasattr(weight, "full_tensor"):  # sharded by FSDP2
+                weight = weight.to(generation.accelerator.device).full_tensor()
+            yield plain, weight
 
-    def named_params():
-        layers = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
-        with generation._dist.gather_params(list(model.parameters())):
-            for name, param in model.named_parameters():
-                if model.prefix in name or "original_module" in name:
-                    continue
-                owner, _, leaf = name.rpartition(".base_layer.")
-                plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
-                plain = generation._fix_param_name_to_vllm(plain, extra_prefixes=["modules_to_save.default."])
-                layer = layers.get(owner)
-                if layer is None or leaf != "weight":
-                    yield plain, param.data
-                    continue
-                saved, merged = param.data, list(layer.merged_adapters)
-                param.data = saved.clone()
-                try:
-                    layer.merge()
-                    yield plain, layer.get_base_layer().weight.data
-                finally:
-                    layer.get_base_layer().weight.data = saved
-                    layer.merged_adapters[:] = merged
 
-    generation._iter_named_params = named_params
+def _merged(layer, leaf: str) -> torch.Tensor:
+    """A parameter of an adapter's base layer as merging would leave it."""
+    places = [
+        (module._parameters, name, param)
+        for module in layer.get_base_layer().modules()
+        for name, param in module._parameters.items()
+        if param is not None
+    ]
+    adapters = list(layer.merged_adapters)
+    for parameters, name, param in places:
+        parameters[name] = torch.nn.Parameter(param.detach().clone(), requires_grad=False)
+    try:
+        layer.merge()
+        return layer.get_base_layer().get_parameter(leaf).data
+    finally:
+        for parameters, name, param in places:
+            parameters[name] = param
+        layer.merged_adapters[:] = adapters
+
+
+def _is_quantised(param: torch.nn.Parameter) -> bool:
+    return type(param).__name__ in ("Params4bit", "Int8Params")  # of bitsandbytes
+
+
+@torch.no_grad()
+def _dequantised(module: torch.nn.Module, layer) -> torch.Tensor:
+    """The weight of a quantised linear layer, with its adapter if `layer` is one."""
+    from peft.utils.integrations import dequantize_bnb_weight
+
+    weight = dequantize_bnb_weight(module.weight, state=getattr(module, "state", None))
+    for name in layer.active_adapters if layer is not None else ():
+        if name in layer.lora_variant:
+            weight = layer.lora_variant[name].merge_safe(layer, name, weight)
+        elif name in layer.lora_A:
+            weight = weight + layer.get_delta_weight(name).to(weight.dtype)
+    return weight
+
+
+def keep_gradients(model: torch.nn.Module) -> None:
+    """
+    On CPUs bitsandbytes repacks 4-bit weights at the first evaluation, for a kernel that has no gradient, whereafter
+    nothing can be trained. Here it keeps them as they are.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False

@@ -24,12 +24,13 @@ import sft
 from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoProcessor
-from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config, get_quantization_config
+from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
 from paravt.evaluate import measure_trainer
 from paravt.judge import JudgeReward
+from paravt.load import quantization_config
 from paravt.metrics import table
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
@@ -89,7 +90,7 @@ def build(
     trainer = trainer_class(
         name, [accuracy, format_reward, tool_reward, *judges], training, train_dataset=Dataset.from_list(rows),
         processing_class=processor, peft_config=get_peft_config(model_config),
-        quantization_config=get_quantization_config(model_config),
+        quantization_config=quantization_config(model_config),
     )  # fmt: skip
     return trainer, held_out
 

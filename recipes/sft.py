@@ -26,11 +26,11 @@ from trl import (
     SFTTrainer,
     TrlParser,
     get_peft_config,
-    get_quantization_config,
 )
 
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
+from paravt.load import quantization_config
 
 
 @dataclass
@@ -83,7 +83,7 @@ def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -
         )  # fmt: skip
         name = model_config.model_name_or_path
         processor = prepare_processor(AutoProcessor.from_pretrained(name), arguments.max_pixels)
-        quantization = get_quantization_config(model_config)
+        quantization = quantization_config(model_config)
         training.model_init_kwargs = {
             "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
         }  # fmt: skip

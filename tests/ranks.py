@@ -1,15 +1,18 @@
 """
 Run by two ranks: prompts that identify their rank, rollouts of unequal numbers and lengths, through an engine that the
-ranks share: weights sharded over both by FSDP2, or a vLLM server. Each rank compares what it got with what an engine
-of its own makes of the same prompts.
+ranks share: weights sharded over both by FSDP2, a vLLM of which each rank computes a part, or a vLLM server. Each rank
+compares what it got with what an engine of its own makes of the same prompts.
 
-    torchrun --nproc_per_node 2 tests/ranks.py CHECKPOINT sharded|SERVER_URL VIDEO
+    torchrun --nproc_per_node 2 tests/ranks.py CHECKPOINT sharded|parts|SERVER_URL VIDEO
 """
 
+import copy
 import sys
+from types import SimpleNamespace
 
 import torch
 from accelerate import Accelerator
+from test_weights import generation_of, pushed, random_lora
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -19,7 +22,7 @@ from trl.data_utils import prepare_multimodal_messages
 from paravt import FrameBudgetCollator, ParallelRollout, rollout
 from paravt.calls import ToolCall
 from paravt.chat import prepare_processor
-from paravt.engine import TransformersEngine
+from paravt.engine import TransformersEngine, forbidden_ids
 
 
 checkpoint, kind, video = sys.argv[1:]
@@ -27,15 +30,32 @@ accelerator = Accelerator(cpu=True)
 rank = accelerator.process_index
 processor = prepare_processor(AutoProcessor.from_pretrained(checkpoint), 1024)
 model = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
+
+
+def shard(model, whole):
+    mesh = init_device_mesh("cpu", (accelerator.num_processes,))
+    for module in (*model.model.visual.blocks, *model.model.language_model.layers, whole):
+        fully_shard(module, mesh=mesh)
+    assert all(isinstance(param, DTensor) for param in whole.parameters())
+
+
 if kind == "sharded":
     sharded = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
-    mesh = init_device_mesh("cpu", (accelerator.num_processes,))
-    for module in (*sharded.model.visual.blocks, *sharded.model.language_model.layers, sharded):
-        fully_shard(module, mesh=mesh)
-    assert all(isinstance(param, DTensor) for param in sharded.parameters())
+    shard(sharded, sharded)
     engine = TransformersEngine(sharded, processor, group=accelerator, max_batch=2)
     batches, one_batch = [], engine._generate
     engine._generate = lambda *a: (batches.append(1), one_batch(*a))[1]
+elif kind == "parts":
+    from vllm import LLM
+
+    from paravt.vllm_engine import VLLMEngine
+
+    llm = LLM(
+        checkpoint, tensor_parallel_size=2, distributed_executor_backend="external_launcher", max_model_len=2048,
+        dtype="float32", enforce_eager=True, logprobs_mode="processed_logprobs",
+    )  # fmt: skip
+    group = SimpleNamespace(tensor_parallel_size=2, tp_group=torch.distributed.group.WORLD, enable_sleep_mode=False)
+    engine = VLLMEngine(llm, processor, generation=group)
 else:
     from trl.generation.vllm_client import VLLMClient
 
@@ -73,6 +93,36 @@ assert served == (5 * 6 if rank == 0 else 0), served
 if kind == "sharded":  # every forward pass of a sharded model is a collective
     made = accelerator.gather(torch.tensor([len(batches)])).tolist()
     assert made[0] == made[1] > 3, made
+
+    # An adapter on sharded weights: whole merged weights are pushed, and the shards stay as they were.
+    torch.manual_seed(0)
+    policy = random_lora(Qwen3VLForConditionalGeneration.from_pretrained(checkpoint))
+    expected = dict(copy.deepcopy(policy).merge_and_unload().named_parameters())
+    shard(policy.base_model.model, policy)
+    before = {name: param.data.to_local().clone() for name, param in policy.named_parameters()}
+    found = pushed(generation_of(policy, fsdp_version=2))
+    assert set(found) == set(expected)
+    for name, weight in found.items():
+        torch.testing.assert_close(weight, expected[name].data)
+    assert all(torch.equal(param.to_local(), before[name]) for name, param in policy.named_parameters())
+if kind == "parts":
+    # Sampling, with random states that differ between the ranks: parts that drew on their own would go different ways.
+    torch.manual_seed(rank)
+    engine.sampling["temperature"] = 2.0
+    ids = processor.tokenizer("hello")["input_ids"]
+    samples = engine.generate([ids] * (3 + rank), [[]] * (3 + rank), [24] * (3 + rank))
+    everyones = [None, None]
+    torch.distributed.all_gather_object(everyones, [sample.ids for sample in samples])
+    assert [len(part) for part in everyones] == [3, 4]
+    assert len({tuple(ids) for part in everyones for ids in part}) == 7, everyones  # none is another's
+    for sample in samples:
+        inputs = torch.tensor([ids + sample.ids])
+        with torch.no_grad():
+            logits = model(input_ids=inputs).logits[0, len(ids) - 1 : -1].float() / 2.0
+        logits[:, forbidden_ids(processor.tokenizer)] = -100.0
+        chosen = logits.log_softmax(-1).gather(1, inputs[0, len(ids) :, None]).squeeze(1)
+        torch.testing.assert_close(torch.tensor(sample.logprobs), chosen, atol=1e-3, rtol=0)
 accelerator.wait_for_everyone()
 print(f"rank {rank} is right", flush=True)
-accelerator.end_training()
+if kind != "parts":  # vLLM takes down its own groups, and with them those of the process
+    accelerator.end_training()

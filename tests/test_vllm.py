@@ -10,12 +10,15 @@ import pytest
 import torch
 from datasets import Dataset
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+from trl import ModelConfig
 from trl.data_utils import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout, rollout
 from paravt.calls import ToolCall
 from paravt.chat import Chat, prepare_processor
 from paravt.engine import FORBIDDEN, TransformersEngine
+from paravt.evaluate import measure_trainer
+from paravt.load import quantization_config
 from paravt.rewards import accuracy_reward, format_reward
 from paravt.vllm_engine import VLLMEngine, VLLMServerEngine, sampling_of
 
@@ -141,15 +144,35 @@ def two_calls(text, *, complete=True):
     return [ToolCall("crop_video", arguments) for arguments in windows]
 
 
+class Sleeper(vllm.LLM):
+    """Sleep mode needs a GPU: here sleep drops the weights, as its second level does, and keeps the memory."""
+
+    def __init__(self, *, enable_sleep_mode=False, **kwargs):
+        super().__init__(**{**kwargs, "enforce_eager": True})
+        self.happened = []
+
+    def sleep(self, level):
+        self.happened.append("sleep")
+        for param in self.llm_engine.model_executor.driver_worker.model_runner.model.parameters():
+            param.data.zero_()
+
+    def wake_up(self, tags):
+        self.happened += tags
+
+
 class TestColocate:
-    def test_training_with_lora_tools_and_sub_agents(self, checkpoint, processor, toy_rows, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("kind", ["plain", "4 bits", "sleep"])
+    def test_training_with_lora_tools_and_sub_agents(
+        self, checkpoint, processor, toy_rows, tmp_path, monkeypatch, kind
+    ):
         from peft import LoraConfig
         from trl.generation.vllm_generation import VLLMGeneration
 
-        real = vllm.LLM
-        monkeypatch.setattr(
-            "trl.generation.vllm_generation.LLM", lambda **kwargs: real(**{**kwargs, "enforce_eager": True})
-        )
+        quantization = None
+        if kind == "4 bits":
+            pytest.importorskip("bitsandbytes")
+            quantization = quantization_config(ModelConfig(load_in_4bit=True, dtype="float32"))
+        monkeypatch.setattr("trl.generation.vllm_generation.LLM", Sleeper)
         monkeypatch.setattr(rollout, "parse_tool_calls", two_calls)
         pushes, push = [], VLLMGeneration.sync_weights
         monkeypatch.setattr(VLLMGeneration, "sync_weights", lambda self: (pushes.append(1), push(self)))
@@ -159,16 +182,23 @@ class TestColocate:
             max_completion_length=400, max_turns=1, max_turn_length=24, max_report_length=16, max_pixels=1024,
             learning_rate=1e-2, bf16=False, use_cpu=True, report_to="none", gradient_checkpointing=False,
             logging_steps=1, save_strategy="no", model_init_kwargs={"dtype": "float32"},
+            vllm_enable_sleep_mode=kind == "sleep",
         )  # fmt: skip
         trainer = ParaGRPOTrainer(
             checkpoint, [accuracy_reward, format_reward], args, train_dataset=Dataset.from_list(toy_rows),
-            processing_class=processor,
+            processing_class=processor, quantization_config=quantization,
             peft_config=LoraConfig(r=8, lora_alpha=64, target_modules="all-linear", init_lora_weights=False),
         )  # fmt: skip
+        quantised = [name for name, p in trainer.model.named_parameters() if type(p).__name__ == "Params4bit"]
+        assert bool(quantised) == (kind == "4 bits") and not any("visual" in name for name in quantised)
         before = {name: param.detach().clone() for name, param in trainer.model.named_parameters()}
+        measured = measure_trainer(trainer, toy_rows[:2], [4])  # before the first step there are weights to push too
+        assert measured[4]["calls_per_rollout"] == 4.0
         trainer.train()
         log = [entry for entry in trainer.state.log_history if "reward" in entry]
-        assert len(log) == 3 and len(pushes) == 3  # once a step, whatever the number of rounds
+        assert len(log) == 3 and len(pushes) == 4  # once a step, whatever the number of rounds
+        if kind == "sleep":  # asleep from the start; awake for the weights, then for a rollout
+            assert trainer.vllm_generation.llm.happened == ["sleep", *["weights", "kv_cache", "sleep"] * 4]
         assert all(entry["tools/calls_per_rollout"] == 4.0 for entry in log)  # two served, two in the last turn
         assert all(entry["tools/failure_rate"] == 0.5 for entry in log)
         for entry in log:
@@ -229,10 +259,22 @@ class TestServer:
 
     def test_two_ranks(self, server, checkpoint, toy_rows):
         """Ranks ask the server independently: no barrier between rounds, and every completion is the rank's own."""
-        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29617", "tests/ranks.py"]
-        done = subprocess.run(
-            [sys.executable, *command, checkpoint, server, toy_rows[0]["videos"][0]],
-            capture_output=True, text=True, timeout=300, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
-            cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-        )  # fmt: skip
-        assert done.returncode == 0 and done.stdout.count("is right") == 2, done.stdout[-1000:] + done.stderr[-3000:]
+        two_ranks(checkpoint, server, toy_rows[0]["videos"][0])
+
+
+def test_two_ranks_with_a_part_each(checkpoint, toy_rows):
+    """Tensor parallelism: unequal numbers of rollouts, calls and images; both ranks draw the same tokens."""
+    two_ranks(checkpoint, "parts", toy_rows[0]["videos"][0])
+
+
+def two_ranks(*arguments):
+    command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29617", "tests/ranks.py"]
+    settings = {
+        "ACCELERATE_USE_CPU": "true", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, *command, *arguments], capture_output=True, text=True, timeout=300,
+        env={**os.environ, **settings}, cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.count("is right") == 2, done.stdout[-1000:] + done.stderr[-3000:]
