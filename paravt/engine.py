@@ -205,7 +205,7 @@ class TransformersEngine:
     def _blank(self) -> tuple[list[int], list, int]:
         """Prompt, images and limit of a sequence that is generated for company's sake."""
         picture = Image.new("RGB", (32, 32))
-        inputs = self.processor(text=[self.processor.image_token], images=[picture])
+        inputs = self.processor(text=[f"{self.processor.image_token}."], images=[picture])
         return inputs["input_ids"][0], [picture], 1
 
     def _most(self, count: int) -> int:
@@ -214,16 +214,40 @@ class TransformersEngine:
             return count
         return int(self.group.gather(torch.tensor([count], device=self.group.device)).max())
 
-    def _generate(self, model, prompts, images, limits) -> list[Sample]:
+    def _inputs(self, model, prompts: list[list[int]], images: list[list]) -> dict[str, torch.Tensor]:
+        """What the model takes: left-padded ids (B, P), their mask, and pixels."""
         width = max(len(ids) for ids in prompts)
         pad = self.tokenizer.pad_token_id
-        ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)  # (B, P)
+        ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts], device=model.device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
         inputs = {"input_ids": ids, "attention_mask": mask}
         flat = [image for row in images for image in row]
         if flat:
             inputs |= {k: v.to(model.device) for k, v in image_features(self.processor.image_processor, flat).items()}
             inputs["mm_token_type_ids"] = (ids == self.processor.image_token_id).long()
+        return inputs
+
+    def _prefill(self, model, prompts, images, synced: bool) -> dict:
+        """Inputs that go on behind the prompts, which have been read but for their last tokens."""
+        inputs = self._inputs(model, prompts, images)
+        config = GenerationConfig(
+            max_new_tokens=1, do_sample=False, return_dict_in_generate=True, pad_token_id=self.tokenizer.pad_token_id
+        )
+        cache = model.generate(**inputs, generation_config=config, synced_gpus=synced).past_key_values
+        cache.crop(-1)  # the last token is read again: what follows it is wanted
+        return {name: inputs[name] for name in ("input_ids", "attention_mask")} | {"past_key_values": cache}
+
+    @staticmethod
+    def _repeat(model, inputs: dict, rows: torch.Tensor) -> dict:
+        """The same for a batch of these rows: the frames of an overview are read once for all rollouts of a group."""
+        inputs["past_key_values"].batch_select_indices(rows)
+        for module in model.modules():  # Qwen's offset from place in the sequence to position, by row
+            if isinstance(module.__dict__.get("rope_deltas"), torch.Tensor):
+                module.rope_deltas = module.rope_deltas[rows]
+        return inputs | {name: inputs[name][rows] for name in ("input_ids", "attention_mask")}
+
+    def _generate(self, model, prompts, images, limits) -> list[Sample]:
+        pad = self.tokenizer.pad_token_id
         config = GenerationConfig(**self.config.to_diff_dict())
         config.update(
             max_new_tokens=max(limits),
@@ -232,13 +256,24 @@ class TransformersEngine:
             suppress_tokens=sorted({*(self.config.suppress_tokens or []), *forbidden_ids(self.tokenizer)}),
         )
         recorder = _LogProbs(config.temperature if config.do_sample else 1.0)
+        # With ZeRO-3 synchronised ranks would be the default, also where each generates on its own with whole weights.
+        synced = self.group is not None
+        keys = [(tuple(ids), *map(id, row)) for ids, row in zip(prompts, images, strict=True)]
+        numbers: dict[tuple, int] = {}
+        rows = [numbers.setdefault(key, len(numbers)) for key in keys]
+        if synced or len(numbers) < len(rows):  # ranks of a group make the same passes
+            distinct = [rows.index(number) for number in numbers.values()]
+            inputs = self._prefill(model, [prompts[i] for i in distinct], [images[i] for i in distinct], synced)
+            inputs = self._repeat(model, inputs, torch.tensor(rows, device=model.device))
+        else:
+            inputs = self._inputs(model, prompts, images)
+        width = inputs["input_ids"].shape[1]
         out = model.generate(
             **inputs,
             generation_config=config,
             logits_processor=LogitsProcessorList([recorder]),
             stopping_criteria=StoppingCriteriaList([recorder]),
-            # With ZeRO-3 it would be the default, also where weights are gathered and ranks generate on their own.
-            synced_gpus=self.group is not None,
+            synced_gpus=synced,
         )[:, width:]
         logprobs = torch.stack(recorder.steps, dim=1).tolist()  # (B, T)
         ends = {config.eos_token_id} if isinstance(config.eos_token_id, int) else set(config.eos_token_id)

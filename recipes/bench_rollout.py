@@ -3,13 +3,31 @@
 import os
 
 import ask
+import numpy as np
 from bench_script import ANSWER, CALLS, LONG, REPORT, ROLLOUTS, Scripted, prompts_of, timed
 from bench_stock import steps, stock
+from PIL import Image
 from transformers import GenerationConfig
 
 from paravt import ParallelRollout
+from paravt.chat import Chat
 from paravt.load import load_engine
 from paravt.metrics import table
+
+
+def group(model: str, size: int = 8, frames: int = 64) -> list[float]:
+    """A turn of rollouts that begin alike, and of ones whose last token differs, so that nothing is shared."""
+    engine = load_engine(model, batch_size=size)
+    engine.config = GenerationConfig(do_sample=False, suppress_tokens=[engine.tokenizer.eos_token_id])
+    noise = np.random.default_rng(0).integers(0, 255, (frames, 224, 224, 3), dtype=np.uint8)
+    images = [Image.fromarray(frame) for frame in noise]  # 49 tokens each
+    message = {"role": "user", "content": [{"type": "image", "image": image} for image in images]}
+    ids, images = Chat(engine.processor).prompt([message])
+    tails = engine.tokenizer("0 1 2 3 4 5 6 7 8 9")["input_ids"]
+    return [
+        timed(lambda ends=ends: engine.generate([ids + [e] for e in ends], [images] * size, [REPORT] * size))
+        for ends in (tails[:1] * size, sorted(set(tails))[:size])
+    ]
 
 
 def rollout(folder: str = "paravt-bench") -> str:
@@ -47,6 +65,9 @@ def rollout(folder: str = "paravt-bench") -> str:
             base = play(parallel, **setting, max_turns=1)
             add(f"{name}reports of {LONG}: parallel", base, base)
             add(f"{name}reports of {LONG}: sequential", play(sequential, **setting, **one_by_one), base)
+    once, each = group(model)
+    add("a group's turn, 64 frames: read once", once, once)
+    add("a group's turn, 64 frames: read by each", each, once)
     ours, theirs = steps(model, engine, prompts, parallel, folder)
     add("GRPOTrainer, a step", theirs, theirs)
     add("ParaGRPOTrainer, the same step", ours, theirs)

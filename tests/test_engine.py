@@ -34,8 +34,10 @@ def sampled(model, processor, prompts, limits, **kwargs):
 
 
 class TestTransformersEngine:
-    def test_log_probabilities_are_those_of_the_model(self, model, toy_processor, prompts):
-        samples = sampled(model, toy_processor, prompts, [12, 12, 12])
+    @pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2, 0, 1, 1, 2]])
+    def test_log_probabilities_are_those_of_the_model(self, model, toy_processor, prompts, order):
+        prompts = [prompts[i] for i in order]
+        samples = sampled(model, toy_processor, prompts, [12] * len(order))
         for (ids, images), sample in zip(prompts, samples, strict=True):
             whole = torch.tensor([ids + sample.ids])
             inputs = {"input_ids": whole, "mm_token_type_ids": (whole == toy_processor.image_token_id).long()}
@@ -46,6 +48,17 @@ class TestTransformersEngine:
             logits[:, forbidden_ids(toy_processor.tokenizer)] = -torch.inf
             expected = logits.log_softmax(-1).gather(1, torch.tensor(sample.ids)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=2e-4, rtol=1e-3)
+
+    def test_equal_prompts_are_read_once(self, model, toy_processor, prompts):
+        """The rollouts of a group begin with the same overview: one of them pays for it."""
+        grids = []
+        handle = model.model.visual.register_forward_hook(
+            lambda module, args, kwargs, out: grids.append(kwargs["grid_thw"]), with_kwargs=True
+        )
+        samples = sampled(model, toy_processor, [prompts[1], prompts[0]] * 4, [12] * 8)
+        handle.remove()
+        assert [len(grid) for grid in grids] == [4 + 16]
+        assert len({tuple(s.ids) for s in samples}) == 8  # what they say is their own
 
     def test_limits_and_order(self, model, toy_processor, prompts):
         samples = sampled(model, toy_processor, prompts, [3, 7, 5], max_batch=2)

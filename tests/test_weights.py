@@ -14,6 +14,10 @@ from paravt.load import quantization_config
 from paravt.weights import keep_gradients, push_exact_weights
 
 
+def need_bitsandbytes():
+    pytest.importorskip("bitsandbytes", reason="THE TESTS OF QUANTISED WEIGHTS ARE SKIPPED: bitsandbytes is missing")
+
+
 def generation_of(model, fsdp_version=None, quantization=None):
     """Stands in for TRL's object, whose constructor starts an engine."""
     distributed = SimpleNamespace(
@@ -97,7 +101,7 @@ def test_merged_on_a_copy(toy_checkpoint, inputs, kind):
 )
 def test_quantised_weights(toy_checkpoint, inputs, bits, adapter):
     """What is pushed are whole weights with the errors of quantisation, those outside the adapter as well."""
-    pytest.importorskip("bitsandbytes")
+    need_bitsandbytes()
     config = quantization_config(ModelConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8, dtype="float32"))
     model = load(toy_checkpoint, quantization_config=config, dtype=torch.float32)
     assert not any(type(p).__name__ in ("Params4bit", "Int8Params") for p in model.model.visual.parameters())
@@ -119,7 +123,7 @@ def test_quantised_weights(toy_checkpoint, inputs, bits, adapter):
 
 
 def test_four_bits_train_after_an_evaluation(toy_checkpoint, inputs):
-    pytest.importorskip("bitsandbytes")
+    need_bitsandbytes()
     config = quantization_config(ModelConfig(load_in_4bit=True, dtype="float32"))
     policy = random_lora(load(toy_checkpoint, quantization_config=config, dtype=torch.float32))
     keep_gradients(policy)
@@ -132,7 +136,7 @@ def test_four_bits_train_after_an_evaluation(toy_checkpoint, inputs):
 
 
 def test_what_cannot_be_merged_is_refused(toy_checkpoint):
-    pytest.importorskip("bitsandbytes")
+    need_bitsandbytes()
     with pytest.raises(ValueError, match="checkpoint of fp8 weights.*name the plain checkpoint"):
         generation_of(random_lora(load(toy_checkpoint)), quantization="fp8")
     config = BitsAndBytesConfig(load_in_4bit=True, llm_int8_skip_modules=["model.visual", "lm_head"])
