@@ -100,7 +100,7 @@ def steps(model: str, engine, prompts, turns: list[str], folder: str) -> tuple[f
         found.append(step)
     # One after the other in turn, so that both see the same machine.
     seconds = [[], []]
-    for _ in range(3 * RUNS + 1):
+    for _ in range(10 * RUNS + 1):
         for which, step in enumerate(found):
             start = time.perf_counter()
             step()
