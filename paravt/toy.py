@@ -43,7 +43,8 @@ def write_video(path: str, colour: str, start: float) -> None:
         for i in range(DURATION * FPS):
             shown = COLOURS[colour] if start <= i / FPS < start + FLASH else (128, 128, 128)
             picture = np.clip(np.array(shown) + noise.integers(-6, 7, (SIZE, SIZE, 1)), 0, 255).astype(np.uint8)
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            picture = av.VideoFrame.from_ndarray(picture, format="rgb24").to_ndarray(format="yuv420p")
+            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")  # left to the encoder, its bytes would vary
             frame.pts = i
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
