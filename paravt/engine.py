@@ -227,44 +227,39 @@ class TransformersEngine:
             inputs["mm_token_type_ids"] = (ids == self.processor.image_token_id).long()
         return inputs
 
-    def _prefill(self, model, prompts, images, synced: bool) -> dict:
-        """Inputs that go on behind the prompts, which have been read but for their last tokens."""
-        inputs = self._inputs(model, prompts, images)
+    def _prefilled(self, model, prompts: list[list[int]], images: list[list], rows: list[int]) -> dict:
+        """
+        Inputs that go on behind the prompts. Each prompt is read once, but for its last token, and stands for all
+        `rows` that bear its number: the rollouts of a group begin with the same frames.
+        """
+        distinct = [rows.index(number) for number in range(max(rows) + 1)]
+        inputs = self._inputs(model, [prompts[i] for i in distinct], [images[i] for i in distinct])
         config = GenerationConfig(
             max_new_tokens=1, do_sample=False, return_dict_in_generate=True, pad_token_id=self.tokenizer.pad_token_id
         )
-        cache = model.generate(**inputs, generation_config=config, synced_gpus=synced).past_key_values
+        out = model.generate(**inputs, generation_config=config, synced_gpus=self.group is not None)
+        cache, index = out.past_key_values, torch.tensor(rows, device=model.device)
         cache.crop(-1)  # the last token is read again: what follows it is wanted
-        return {name: inputs[name] for name in ("input_ids", "attention_mask")} | {"past_key_values": cache}
-
-    @staticmethod
-    def _repeat(model, inputs: dict, rows: torch.Tensor) -> dict:
-        """The same for a batch of these rows: the frames of an overview are read once for all rollouts of a group."""
-        inputs["past_key_values"].batch_select_indices(rows)
+        cache.batch_select_indices(index)
         for module in model.modules():  # Qwen's offset from place in the sequence to position, by row
             if isinstance(module.__dict__.get("rope_deltas"), torch.Tensor):
-                module.rope_deltas = module.rope_deltas[rows]
-        return inputs | {name: inputs[name][rows] for name in ("input_ids", "attention_mask")}
+                module.rope_deltas = module.rope_deltas[index]
+        return {name: inputs[name][index] for name in ("input_ids", "attention_mask")} | {"past_key_values": cache}
 
     def _generate(self, model, prompts, images, limits) -> list[Sample]:
-        pad = self.tokenizer.pad_token_id
         config = GenerationConfig(**self.config.to_diff_dict())
         config.update(
             max_new_tokens=max(limits),
-            pad_token_id=pad,
+            pad_token_id=self.tokenizer.pad_token_id,
             eos_token_id=self.config.eos_token_id or self.tokenizer.eos_token_id,
             suppress_tokens=sorted({*(self.config.suppress_tokens or []), *forbidden_ids(self.tokenizer)}),
         )
         recorder = _LogProbs(config.temperature if config.do_sample else 1.0)
-        # With ZeRO-3 synchronised ranks would be the default, also where each generates on its own with whole weights.
-        synced = self.group is not None
         keys = [(tuple(ids), *map(id, row)) for ids, row in zip(prompts, images, strict=True)]
         numbers: dict[tuple, int] = {}
         rows = [numbers.setdefault(key, len(numbers)) for key in keys]
-        if synced or len(numbers) < len(rows):  # ranks of a group make the same passes
-            distinct = [rows.index(number) for number in numbers.values()]
-            inputs = self._prefill(model, [prompts[i] for i in distinct], [images[i] for i in distinct], synced)
-            inputs = self._repeat(model, inputs, torch.tensor(rows, device=model.device))
+        if self.group is not None or len(numbers) < len(rows):  # ranks of a group make the same passes
+            inputs = self._prefilled(model, prompts, images, rows)
         else:
             inputs = self._inputs(model, prompts, images)
         width = inputs["input_ids"].shape[1]
@@ -273,7 +268,8 @@ class TransformersEngine:
             generation_config=config,
             logits_processor=LogitsProcessorList([recorder]),
             stopping_criteria=StoppingCriteriaList([recorder]),
-            synced_gpus=synced,
+            # With ZeRO-3 it would be the default, also where weights are gathered and ranks generate on their own.
+            synced_gpus=self.group is not None,
         )[:, width:]
         logprobs = torch.stack(recorder.steps, dim=1).tolist()  # (B, T)
         ends = {config.eos_token_id} if isinstance(config.eos_token_id, int) else set(config.eos_token_id)

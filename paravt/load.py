@@ -3,6 +3,9 @@
 import json
 import os
 
+from transformers import BitsAndBytesConfig
+from trl import ModelConfig, get_quantization_config
+
 from .chat import prepare_processor
 from .engine import TransformersEngine
 
@@ -65,13 +68,11 @@ def load_engine(
     return TransformersEngine(policy.to(device).eval(), processor, max_batch=batch_size)
 
 
-def quantization_config(model_config):
+def quantization_config(model_config: ModelConfig) -> BitsAndBytesConfig | None:
     """
     TRL's [`~trl.get_quantization_config`], but the vision tower keeps its precision: it is small, and all later layers
     work with its errors.
     """
-    from trl import get_quantization_config
-
     config = get_quantization_config(model_config)
     if config is not None:
         config.llm_int8_skip_modules = ["model.visual", "lm_head"]

@@ -98,11 +98,10 @@ class VLLMEngine:
             seeds = [None] * len(prompts)
             return self._generate(prompts, images, max_new_tokens, seeds, done or (lambda i, sample: None))
         # The ranks of a group run one engine together: all of them need all prompts, and must draw the same tokens.
-        mine = (prompts, [[image.copy() for image in row] for row in images], list(max_new_tokens))
-        parts = [None] * self.generation.tensor_parallel_size
         seed = torch.randint(2**31, ()).item()
-        torch.distributed.all_gather_object(parts, (seed, mine), group=self.generation.tp_group)
-        first, parts = parts[0][0], [part for _, part in parts]
+        mine = (prompts, [[image.copy() for image in row] for row in images], list(max_new_tokens), seed)
+        parts = [None] * self.generation.tensor_parallel_size
+        torch.distributed.all_gather_object(parts, mine, group=self.generation.tp_group)
         start = sum(len(part[0]) for part in parts[: torch.distributed.get_rank(self.generation.tp_group)])
 
         def tell(i: int, sample: Sample) -> None:
@@ -110,7 +109,8 @@ class VLLMEngine:
                 done(i - start, sample)
 
         merged = [[item for part in parts for item in part[column]] for column in range(3)]
-        seeds = range(first, first + len(merged[0]))
+        seed = parts[0][-1]
+        seeds = range(seed, seed + len(merged[0]))
         return self._generate(*merged, seeds, tell)[start : start + len(prompts)]
 
     def _generate(self, prompts, images, limits, seeds, done) -> list[Sample]:

@@ -56,6 +56,7 @@ def push_exact_weights(generation) -> None:
 def _merged_params(generation) -> Iterator[tuple[str, torch.Tensor]]:
     """Names in vLLM and whole weights, one at a time."""
     from peft.tuners.tuners_utils import BaseTunerLayer
+    from torch.distributed.tensor import DTensor
 
     model = generation.model
     layers = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
@@ -70,7 +71,7 @@ def _merged_params(generation) -> Iterator[tuple[str, torch.Tensor]]:
                 weight = _dequantised(model.get_submodule(name.rpartition(".")[0]), layers.get(owner))
             else:
                 weight = _merged(layers[owner], leaf) if owner in layers else param.data
-            if hasattr(weight, "full_tensor"):  # sharded by FSDP2
+            if isinstance(weight, DTensor):  # sharded by FSDP2
                 weight = weight.to(generation.accelerator.device).full_tensor()
             yield plain, weight
 
@@ -119,5 +120,5 @@ def keep_gradients(model: torch.nn.Module) -> None:
     nothing can be trained. Here it keeps them as they are.
     """
     for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
+        if hasattr(module, "support_avx512bf16_for_cpu"):  # only bitsandbytes' layers, of versions that repack
             module.support_avx512bf16_for_cpu = False

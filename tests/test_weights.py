@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
+from transformers import AutoModelForImageTextToText
 from trl import ModelConfig
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_merged_is_refused(toy_checkpoint):
     need_bitsandbytes()
     with pytest.raises(ValueError, match="checkpoint of fp8 weights.*name the plain checkpoint"):
         generation_of(random_lora(load(toy_checkpoint)), quantization="fp8")
-    config = BitsAndBytesConfig(load_in_4bit=True, llm_int8_skip_modules=["model.visual", "lm_head"])
+    config = quantization_config(ModelConfig(load_in_4bit=True, dtype="float32"))
     policy = random_lora(load(toy_checkpoint, quantization_config=config))
     with pytest.raises(ValueError, match="without FSDP or ZeRO-3"):
         generation_of(policy, fsdp_version=2)
