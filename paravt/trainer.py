@@ -14,7 +14,7 @@ from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
 from .timeline import MULTIPLE
 from .video import LazyFrame, VideoError, prefetch
-from .vllm_engine import VLLMEngine
+from .vllm_engine import VLLMEngine, require_vllm
 from .weights import keep_gradients, loadable_weights, push_exact_weights
 
 
@@ -37,6 +37,8 @@ class ParaGRPOTrainer(GRPOTrainer):
     def __init__(self, model, reward_funcs=None, args: ParaGRPOConfig | None = None, **kwargs):
         if not isinstance(args, ParaGRPOConfig):
             raise TypeError(f"`args` must be a `ParaGRPOConfig`, got `{type(args).__name__}`")
+        if args.use_vllm:
+            require_vllm()
         own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         if own:
             kwargs["rollout_func"] = ParallelRollout.from_config(args)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import torch
 
@@ -13,6 +14,12 @@ from .engine import Sample, forbidden_ids
 # A sampled token with this bias has no probability left; its share goes to the legal ones.
 _NEVER = -100.0
 _LONGEST = {"longest_edge": 4096 * 4096}  # frames are sized already: only the lower bound would change them
+
+
+def require_vllm() -> None:
+    """Raises an `ImportError` that says how to install vLLM, before anything heavy is loaded."""
+    if find_spec("vllm") is None:
+        raise ImportError("generation by vLLM was asked for, and it is not installed: pip install -e '.[vllm]'")
 
 
 def _one_placeholder(ids: list[int], image_token: int) -> list[int]:

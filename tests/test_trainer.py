@@ -15,6 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 from paravt import CropVideo, FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
 from paravt.anchors import structural_credit
 from paravt.calls import ToolCall, render_tool_call
+from paravt.load import load_engine
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
 
@@ -290,6 +291,14 @@ class TestConfig:
     def test_stock_config_is_refused(self, tmp_path, toy_checkpoint):
         with pytest.raises(TypeError, match="ParaGRPOConfig"):
             ParaGRPOTrainer(toy_checkpoint, spread, config(tmp_path, GRPOConfig))
+
+    def test_vllm_that_is_missing_is_named(self, tmp_path, toy_checkpoint, monkeypatch):
+        monkeypatch.setattr("paravt.vllm_engine.find_spec", lambda name: None)
+        for mode in ("colocate", "server"):
+            with pytest.raises(ImportError, match=r"pip install -e '\.\[vllm\]'"):
+                ParaGRPOTrainer(toy_checkpoint, spread, config(tmp_path, use_vllm=True, vllm_mode=mode))
+        with pytest.raises(ImportError, match="vllm"):
+            load_engine(toy_checkpoint, engine="vllm")
 
 
 SCRIPT = """
