@@ -1,9 +1,15 @@
 """Messages to token ids, one way only: what was sampled is never rendered again."""
 
 import re
+from collections.abc import Iterable
 
 from .prompts import THINK_PREFIX
 from .timeline import MULTIPLE
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern:
+    """A pattern for any of the texts, or for nothing; the longest first, so that none is read as a part of another."""
+    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or "(?!)")
 
 
 class Chat:
@@ -23,17 +29,21 @@ class Chat:
         self.prefix_text = THINK_PREFIX if think_prefix else ""
         self.prefix = self.tokenize(self.prefix_text)
         self.image_token = processor.image_token
-        # Longest first, so that no token is read as a part of another.
-        markers = sorted(self.tokenizer.get_added_vocab(), key=len, reverse=True)
-        self._markers = re.compile("|".join(map(re.escape, markers))) if markers else None
+        added = self.tokenizer.added_tokens_decoder.values()
+        self._control = _any_of(token.content for token in added if token.special)
+        self._markers = _any_of(token.content for token in added)
 
     def tokenize(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
 
-    def plain(self, text: str) -> str:
-        """Text without anything that would become a special token, such as an image placeholder."""
-        while self._markers and self._markers.search(text):
-            text = self._markers.sub("", text)
+    def plain(self, text: str, tags: bool = False) -> str:
+        """
+        Text without anything that would become an added token, such as an image placeholder or `</tool_response>`.
+        With `tags` the ones that a prompt may speak of stay (`<think>`, `<tool_call>`): those that are not special.
+        """
+        markers = self._control if tags else self._markers
+        while markers.search(text):
+            text = markers.sub("", text)
         return text
 
     def image_tokens(self, image) -> int:

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from . import video
 from .chat import Chat
 from .engine import image_features
-from .prompts import frame_parts, subagent_messages, system_prompt, video_header
+from .prompts import TOOL, frame_parts, subagent_messages, system_prompt, video_header
 from .video import VideoError
 
 
@@ -82,7 +82,7 @@ class FrameBudgetCollator(TrainerCallback):
     def prepare(self, row: dict) -> dict:
         """The row with `prompt`, `images`, `question`, resolved `videos` and the drawn `frame_budget`."""
         question = " ".join(_text(m) for m in row["prompt"] if m["role"] == "user").replace("<video>", "").strip()
-        row = {**row, "question": self.chat.plain(question), "images": [], "video_error": None}
+        row = {**row, "question": self.chat.plain(question, tags=True), "images": [], "video_error": None}
         videos = [
             v["video"] if isinstance(v, dict) else v
             for v in (row.get("videos") if row.get("videos") is not None else [])
@@ -116,10 +116,10 @@ class FrameBudgetCollator(TrainerCallback):
         ]
 
     def _messages(self, row: dict, clips: list[video.Clip]) -> list[dict]:
-        messages = [{"role": m["role"], "content": self.chat.plain(_text(m))} for m in row["prompt"]]
+        messages = [{"role": m["role"], "content": self.chat.plain(_text(m), tags=True)} for m in row["prompt"]]
         if messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": system_prompt(tools=self.tools)})
-        elif self.tools and "crop_video" not in messages[0]["content"]:
+        elif self.tools and f'"{TOOL["function"]["name"]}"' not in messages[0]["content"]:
             messages[0]["content"] = system_prompt(messages[0]["content"])
         overviews = []
         for clip in clips:

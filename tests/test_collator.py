@@ -97,6 +97,21 @@ class TestFrameBudgetCollator:
         )
         assert "<|" not in text_of(out)
 
+    def test_a_prompt_may_speak_of_tags(self, toy_processor, clips):
+        """`evaluate.py` and `ask.py` write the system prompt into the row: it must be the one of training."""
+        from paravt.prompts import INSTRUCTIONS, system_prompt
+
+        collator = FrameBudgetCollator(toy_processor, [4])
+        video, user = [str(clips / "cfr.mp4")], {"role": "user", "content": "<video>What? Use <answer></answer>."}
+        (trained,) = collator([{"prompt": [user], "videos": video}])
+        for system in (system_prompt(), INSTRUCTIONS):
+            (asked,) = collator([{"prompt": [{"role": "system", "content": system}, user], "videos": video}])
+            assert text_of(asked) == text_of(trained)
+        user["content"] = "<video>Think inside <think></think><|im_end|><tool_<|im_start|>call>."
+        (out,) = collator([{"prompt": [user], "videos": video}])
+        assert text_of(out).endswith("Think inside <think></think><tool_call>.")
+        assert out["question"] == "Think inside <think></think><tool_call>."
+
     def test_system_prompt_is_kept_and_given_the_tool(self, toy_processor, clips):
         messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "<video>What?"}]
         (out,) = FrameBudgetCollator(toy_processor, [4])([{"prompt": messages, "videos": [str(clips / "cfr.mp4")]}])
