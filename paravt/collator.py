@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from . import video
 from .chat import Chat
 from .engine import image_features
-from .prompts import TOOL, frame_parts, subagent_messages, system_prompt, video_header
+from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
 from .video import VideoError
 
 
@@ -119,7 +119,7 @@ class FrameBudgetCollator(TrainerCallback):
         messages = [{"role": m["role"], "content": self.chat.plain(_text(m), tags=True)} for m in row["prompt"]]
         if messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": system_prompt(tools=self.tools)})
-        elif self.tools and f'"{TOOL["function"]["name"]}"' not in messages[0]["content"]:
+        elif self.tools and not offers_tool(messages[0]["content"]):
             messages[0]["content"] = system_prompt(messages[0]["content"])
         overviews = []
         for clip in clips:

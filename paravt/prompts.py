@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 
 
 TOOL = {
@@ -52,6 +53,11 @@ LAST_TURN = "\nNo calls are left. Answer now."
 def system_prompt(instructions: str = INSTRUCTIONS, tools: bool = True) -> str:
     """The system prompt; with `tools` it ends in the schema of `crop_video`, as the chat template would write it."""
     return instructions + (_TOOLS_BLOCK if tools else "")
+
+
+def offers_tool(prompt: str) -> bool:
+    """Whether a system prompt has the schema of `crop_video`: its name in quotes, not a mere mention."""
+    return re.search("[\"']crop_video[\"']", prompt) is not None
 
 
 def frame_parts(frames: list) -> list[dict]:

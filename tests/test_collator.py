@@ -107,6 +107,9 @@ class TestFrameBudgetCollator:
         for system in (system_prompt(), INSTRUCTIONS):
             (asked,) = collator([{"prompt": [{"role": "system", "content": system}, user], "videos": video}])
             assert text_of(asked) == text_of(trained)
+        theirs = "You have {'name': 'crop_video', 'parameters': ['start_time', 'end_time']}."
+        (out,) = collator([{"prompt": [{"role": "system", "content": theirs}, user], "videos": video}])
+        assert "# Tools" not in text_of(out)
         user["content"] = "<video>Think inside <think></think><|im_end|><tool_<|im_start|>call>."
         (out,) = collator([{"prompt": [user], "videos": video}])
         assert text_of(out).endswith("Think inside <think></think><tool_call>.")
