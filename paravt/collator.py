@@ -31,7 +31,9 @@ class FrameBudgetCollator(TrainerCallback):
 
     A row has `prompt` (messages with `<video>` in the text) and `videos` (paths, or `{"video": path}`), and may have
     `key` (what identifies it), `frame_budget` (a fixed K) and `window` (start and end of the crop that a sub-agent
-    sees). Frames are lazy: they decode when they are first looked at, once for all the rows that share them.
+    sees). A system message is kept, with the schema of `crop_video` added where it has none. Texts lose control
+    tokens, but not tags such as `<think>`. Frames are lazy: they decode when they are first looked at, once for all
+    the rows that share them.
 
     Args:
         processor ([`~transformers.ProcessorMixin`]):
