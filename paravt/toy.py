@@ -36,15 +36,16 @@ def write_video(path: str, colour: str, start: float) -> None:
     noise = np.random.default_rng(zlib.crc32(f"{colour} {start}".encode()))
     part = f"{path}.{os.getpid()}"  # ranks may write the same video at once, and a killed run leaves no half one
     with av.open(part, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=FPS, options={"preset": "veryfast", "crf": "18"})
+        # Without the last option x264's fast paths differ from processor to processor, and even from run to run.
+        options = {"preset": "veryfast", "crf": "18", "x264-params": "cpu-independent=1"}
+        stream = container.add_stream("libx264", rate=FPS, options=options)
         stream.width = stream.height = SIZE
         stream.pix_fmt, stream.codec_context.thread_count = "yuv420p", 1
         stream.codec_context.time_base = Fraction(1, FPS)
         for i in range(DURATION * FPS):
             shown = COLOURS[colour] if start <= i / FPS < start + FLASH else (128, 128, 128)
             picture = np.clip(np.array(shown) + noise.integers(-6, 7, (SIZE, SIZE, 1)), 0, 255).astype(np.uint8)
-            picture = av.VideoFrame.from_ndarray(picture, format="rgb24").to_ndarray(format="yuv420p")
-            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")  # left to the encoder, its bytes would vary
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
             frame.pts = i
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
