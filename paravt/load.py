@@ -50,13 +50,12 @@ def load_engine(
 
     if engine not in ENGINES:
         raise ValueError(f"`engine` must be one of {ENGINES}, got {engine!r}")
+    base, adapter = resolve_model(model, adapter)
+    processor = prepare_processor(AutoProcessor.from_pretrained(base), max_pixels)
     if engine == "vllm":
         from .vllm_engine import VLLMEngine, require_vllm
 
         require_vllm()
-    base, adapter = resolve_model(model, adapter)
-    processor = prepare_processor(AutoProcessor.from_pretrained(base), max_pixels)
-    if engine == "vllm":
         from vllm import LLM
 
         llm = LLM(merge(base, adapter) if adapter else base, dtype=dtype, max_model_len=max_length)

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 import torch
+from trl.import_utils import is_vllm_available
 
 from .engine import Sample, forbidden_ids
 
@@ -17,8 +17,8 @@ _LONGEST = {"longest_edge": 4096 * 4096}  # frames are sized already: only the l
 
 
 def require_vllm() -> None:
-    """Raises an `ImportError` that says how to install vLLM, before anything heavy is loaded."""
-    if find_spec("vllm") is None:
+    """Raises an `ImportError` that says how to install vLLM, before a model is loaded."""
+    if not is_vllm_available():
         raise ImportError("generation by vLLM was asked for, and it is not installed: pip install -e '.[vllm]'")
 
 

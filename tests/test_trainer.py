@@ -293,7 +293,7 @@ class TestConfig:
             ParaGRPOTrainer(toy_checkpoint, spread, config(tmp_path, GRPOConfig))
 
     def test_vllm_that_is_missing_is_named(self, tmp_path, toy_checkpoint, monkeypatch):
-        monkeypatch.setattr("paravt.vllm_engine.find_spec", lambda name: None)
+        monkeypatch.setattr("paravt.vllm_engine.is_vllm_available", lambda: False)
         for mode in ("colocate", "server"):
             with pytest.raises(ImportError, match=r"pip install -e '\.\[vllm\]'"):
                 ParaGRPOTrainer(toy_checkpoint, spread, config(tmp_path, use_vllm=True, vllm_mode=mode))
