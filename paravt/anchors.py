@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .calls import ToolCall, parse_tool_calls
+from .parser import ToolCall, parse_tool_calls
 
 
 _TAG = re.compile(r"<(/?)(think|tool_call|tool_code|answer)>")

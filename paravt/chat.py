@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from .prompts import THINK_PREFIX
-from .timeline import MULTIPLE
+from .video.timeline import MULTIPLE
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern:

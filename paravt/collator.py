@@ -8,7 +8,7 @@ from transformers import TrainerCallback
 
 from . import video
 from .chat import Chat
-from .engine import image_features
+from .engines.features import image_features
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
 from .video import VideoError
 

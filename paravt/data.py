@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from datasets import Dataset, load_dataset
 
-from .rewards import QUESTION_TYPES, extract_choice, parse_interval
+from .answers import QUESTION_TYPES, extract_choice, parse_interval
 from .video import VideoError, probe_many
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .engine import Sample
+from .engines import Sample
 from .tools import Crop
 from .video import Clip, VideoError
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 
-from .rewards import assistant_turns, final_answer
+from .answers import assistant_turns, final_answer
 
 
 logger = logging.getLogger(__name__)

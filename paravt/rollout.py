@@ -6,10 +6,10 @@ from functools import partial
 
 from . import video
 from .anchors import token_texts
-from .calls import ToolCall, ToolCallError, parse_tool_calls
 from .chat import Chat
-from .engine import Sample, TransformersEngine
+from .engines import Engine, Sample, engine_of
 from .episode import Episode, Slot
+from .parser import ToolCall, ToolCallError, parse_tool_calls
 from .prompts import LAST_TURN, subagent_messages
 from .tools import Crop, ToolError, resolve
 from .video import VideoError
@@ -17,15 +17,6 @@ from .video import VideoError
 
 ANSWER_TOKENS = 64  # kept free for the last answer when reports are cut to what fits
 MIN_REPORT_TOKENS = 16
-
-
-def engine_of(trainer):
-    """The engine that generates for a TRL trainer, with the trainer's sampling settings."""
-    if not trainer.args.use_vllm:
-        return TransformersEngine.from_trainer(trainer)
-    from .vllm_engine import VLLMEngine, VLLMServerEngine
-
-    return (VLLMEngine if trainer.args.vllm_mode == "colocate" else VLLMServerEngine).from_trainer(trainer)
 
 
 class ParallelRollout:
@@ -108,7 +99,7 @@ class ParallelRollout:
     def run(
         self,
         prompts: list[list[dict]],
-        engine,
+        engine: Engine,
         max_completion_length: int,
         watch: Callable[[int, dict], None] | None = None,
     ) -> list[Episode]:

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 
 from . import video
-from .calls import ToolCall, ToolCallError, build_call, parse_seconds, parse_tool_calls, render_tool_call
+from .parser import ToolCall, ToolCallError, build_call, parse_seconds, parse_tool_calls, render_tool_call
 
 
 __all__ = [

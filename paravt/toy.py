@@ -17,8 +17,8 @@ import av
 import numpy as np
 
 from . import prompts, video
-from .calls import ToolCall, render_tool_call
 from .chat import prepare_processor
+from .parser import ToolCall, render_tool_call
 from .tools import resolve
 
 

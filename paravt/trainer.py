@@ -9,13 +9,13 @@ from trl import GRPOTrainer
 from .anchors import is_parseable, structural_credit
 from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig
-from .engine import reuse_features
+from .engines.features import reuse_features
+from .engines.vllm import VLLMEngine, require_vllm
+from .engines.weights import keep_gradients, loadable_weights, push_exact_weights
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
-from .timeline import MULTIPLE
 from .video import LazyFrame, VideoError, prefetch
-from .vllm_engine import VLLMEngine, require_vllm
-from .weights import keep_gradients, loadable_weights, push_exact_weights
+from .video.timeline import MULTIPLE
 
 
 class ParaGRPOTrainer(GRPOTrainer):

@@ -25,7 +25,12 @@ def toy_model(folder: str) -> str:
 
         print(f"training the toy model in {folder}, once", file=sys.stderr, flush=True)
         sft.use_all_cores()
-        flags = ["--config", os.path.join(os.path.dirname(__file__), "toy_sft.yaml"), "--output_dir", folder]
+        flags = [
+            "--config",
+            os.path.join(os.path.dirname(__file__), "configs", "toy_sft.yaml"),
+            "--output_dir",
+            folder,
+        ]
         flags += ["--toy_folder", os.path.join(folder, "videos"), "--toy_faults", "0", "--toy_skips", "0"]
         with redirect_stdout(sys.stderr):  # standard output is for the answer
             sft.main(*TrlParser((sft.Arguments, SFTConfig, ModelConfig)).parse_args_and_config(flags))
@@ -38,8 +43,8 @@ def main(options: argparse.Namespace) -> int:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     from paravt import FrameBudgetCollator, ParallelRollout, toy
-    from paravt.evaluate import play
-    from paravt.load import load_engine
+    from paravt.engines import load_engine
+    from paravt.evaluation import play
     from paravt.prompts import system_prompt
 
     if options.model is None:

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 
-from paravt.load import ENGINES
+from paravt.engines import ENGINES
 from paravt.metrics import summarise, table
 from paravt.prompts import INSTRUCTIONS
 
@@ -51,7 +51,7 @@ def main(options: argparse.Namespace) -> int:
     from lmms_eval.evaluator import simple_evaluate
     from lmms_eval.tasks import TaskManager, get_task_dict
 
-    from paravt.harness import ParaVT
+    from paravt.evaluation.plugin import ParaVT
 
     names = [SHORT.get(name, name) for name in options.tasks]
     manager = TaskManager(include_path=options.include_path, model_name="paravt")
@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
 
 def report(names: list[str], model, results: dict[str, dict]) -> int:
     """Prints the table and what failed; returns the exit code."""
-    from paravt.evaluate import stats_of
+    from paravt.evaluation import stats_of
 
     rows, failures = [], 0
     for name in names:

@@ -7,9 +7,9 @@ On the toy world: it makes videos, cold-starts a tiny Qwen3-VL, trains it and pr
 
 A real checkpoint on ParaVT-shaped rows, on one GPU of 24 GB or on one node:
 
-    accelerate launch recipes/para_grpo.py --config recipes/qwen3_vl_8b_lora.yaml \
+    accelerate launch recipes/para_grpo.py --config recipes/configs/qwen3_vl_8b_lora.yaml \
         --dataset_name path/to/rl.parquet --video_root path/to/videos
-    accelerate launch --num_processes 8 recipes/para_grpo.py --config recipes/qwen3_vl_8b_8gpu.yaml \
+    accelerate launch --num_processes 8 recipes/para_grpo.py --config recipes/configs/qwen3_vl_8b_8gpu.yaml \
         --dataset_name path/to/rl.parquet --video_root path/to/videos
 
 Vanilla GRPO is the same script with `--anchor_weight 0 --frame_budgets 64 --think_prefix false`.
@@ -28,9 +28,9 @@ from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
-from paravt.evaluate import measure_trainer
+from paravt.engines.checkpoints import quantization_config
+from paravt.evaluation import measure_trainer
 from paravt.judge import JudgeReward
-from paravt.load import quantization_config
 from paravt.metrics import table
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
@@ -55,7 +55,7 @@ def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list
     folder = arguments.toy_folder or os.path.join(training.output_dir, "toy")
     cold_start = arguments.cold_start or os.path.join(training.output_dir, "cold-start")
     if not os.path.exists(os.path.join(cold_start, "processor_config.json")):
-        config = os.path.join(os.path.dirname(__file__), "toy_sft.yaml")
+        config = os.path.join(os.path.dirname(__file__), "configs", "toy_sft.yaml")
         parser = TrlParser((sft.Arguments, SFTConfig, ModelConfig))
         flags = ["--config", config, "--output_dir", cold_start, "--toy_folder", folder, "--seed", str(training.seed)]
         flags += ["--toy_videos", str(arguments.toy_videos), "--toy_checks", str(arguments.toy_checks)]
@@ -115,5 +115,5 @@ if __name__ == "__main__":
     parser = TrlParser((Arguments, ParaGRPOConfig, ModelConfig))
     flags = sys.argv[1:]
     if not any(flag.startswith(("--dataset_name", "--config")) for flag in flags):
-        flags += ["--config", os.path.join(os.path.dirname(__file__), "toy.yaml")]
+        flags += ["--config", os.path.join(os.path.dirname(__file__), "configs", "toy.yaml")]
     main(*parser.parse_args_and_config(flags))

@@ -30,7 +30,7 @@ from trl import (
 
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
-from paravt.load import quantization_config
+from paravt.engines.checkpoints import quantization_config
 
 
 @dataclass
@@ -113,5 +113,5 @@ if __name__ == "__main__":
     parser = TrlParser((Arguments, SFTConfig, ModelConfig))
     flags = sys.argv[1:]
     if not any(flag.startswith(("--dataset_name", "--config")) for flag in flags):
-        flags += ["--config", os.path.join(os.path.dirname(__file__), "toy_sft.yaml")]
+        flags += ["--config", os.path.join(os.path.dirname(__file__), "configs", "toy_sft.yaml")]
     main(*parser.parse_args_and_config(flags))

@@ -20,9 +20,10 @@ from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 from trl.data_utils import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, ParallelRollout, rollout
-from paravt.calls import ToolCall
 from paravt.chat import prepare_processor
-from paravt.engine import TransformersEngine, forbidden_ids
+from paravt.engines import forbidden_ids
+from paravt.engines.transformers import TransformersEngine
+from paravt.parser import ToolCall
 
 
 checkpoint, kind, video = sys.argv[1:]
@@ -48,7 +49,7 @@ if kind == "sharded":
 elif kind == "parts":
     from vllm import LLM
 
-    from paravt.vllm_engine import VLLMEngine
+    from paravt.engines.vllm import VLLMEngine
 
     llm = LLM(
         checkpoint, tensor_parallel_size=2, distributed_executor_backend="external_launcher", max_model_len=2048,
@@ -59,7 +60,7 @@ elif kind == "parts":
 else:
     from trl.generation.vllm_client import VLLMClient
 
-    from paravt.vllm_engine import VLLMServerEngine
+    from paravt.engines.vllm import VLLMServerEngine
 
     engine = VLLMServerEngine(VLLMClient(kind), processor, ready=accelerator.wait_for_everyone)
 

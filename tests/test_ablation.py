@@ -9,7 +9,7 @@ from transformers import AutoProcessor
 from trl import SFTConfig, SFTTrainer
 
 from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, SupervisedCollator, toy
-from paravt.calls import ToolCall, render_tool_call
+from paravt.parser import ToolCall, render_tool_call
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -1,7 +1,7 @@
 import pytest
 
 from paravt.anchors import is_parseable, read_turn, read_turns, structural_credit, token_texts
-from paravt.calls import ToolCall, render_tool_call
+from paravt.parser import ToolCall, render_tool_call
 
 
 CALL = render_tool_call(ToolCall("crop_video", {"video_path": "clip.mp4", "start_time": 0.0, "end_time": 16.0}))

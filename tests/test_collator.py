@@ -133,7 +133,7 @@ class TestFrameBudgetCollator:
 
 class TestLookAhead:
     def test_a_batch_decodes_while_the_one_before_is_in_use(self, toy_processor, toy_rows, monkeypatch):
-        from paravt import decode, passes, timeline
+        from paravt.video import decode, passes, timeline
 
         asked, schedule = [], timeline.schedule
 

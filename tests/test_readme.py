@@ -38,4 +38,6 @@ def test_snippets_run(tmp_path):
 
 def test_the_tree_names_every_module():
     for name in os.listdir(os.path.join(ROOT, "paravt")):
-        assert name in ("__init__.py", "__pycache__") or f"  {name} " in readme(), name
+        assert (
+            name in ("__init__.py", "__pycache__", "py.typed") or f"  {name} " in readme() or f"  {name}/ " in readme()
+        ), name

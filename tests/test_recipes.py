@@ -137,7 +137,7 @@ class TestRecipes:
         command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29621"]
         command += [tmp_path / "told.py", "--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path]
         command += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
-        with open(os.path.join(RECIPES, "fsdp.yaml")) as file:
+        with open(os.path.join(RECIPES, "configs", "fsdp.yaml")) as file:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
         done = subprocess.run(
@@ -150,7 +150,7 @@ class TestRecipes:
     def test_toy_world_end_to_end(self, tmp_path):
         flags = [
             "--config",
-            os.path.join(RECIPES, "toy.yaml"),
+            os.path.join(RECIPES, "configs", "toy.yaml"),
             "--output_dir",
             tmp_path,
             "--toy_videos",
@@ -217,7 +217,7 @@ class TestRecipes:
 
         flags = ["--output_dir", tmp_path, "--seeds", 1, "--rows", "GRPO", "anchors with a baseline", "--tokens", 900]
         flags += ["--toy_videos", 12, "--eval_rows", 4, "--per_device_train_batch_size", 8]
-        text = run("ablation.py", *flags)
+        text = run("ablation/run.py", *flags)
         cells = sorted(os.listdir(tmp_path / "cells"))
         assert [c for c in cells if c.endswith("json")] == [
             "GRPO-1.json", "anchors-with-a-baseline-1.json", "cold-start-1.json",
@@ -229,9 +229,9 @@ class TestRecipes:
         assert "| GRPO |" in text and (tmp_path / "dynamics.png").stat().st_size > 1000
         times = {name: (tmp_path / "cells" / name).stat().st_mtime for name in cells}
         (tmp_path / "cells" / "GRPO-1.json").unlink()
-        run("ablation.py", *flags)
+        run("ablation/run.py", *flags)
         again = {name: (tmp_path / "cells" / name).stat().st_mtime for name in cells}
         assert [n for n in cells if again[n] != times[n] and n.endswith("json")] == ["GRPO-1.json"]
-        command = [sys.executable, os.path.join(RECIPES, "ablation.py"), "--rows", "nonsense"]
+        command = [sys.executable, os.path.join(RECIPES, "ablation/run.py"), "--rows", "nonsense"]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode and "unknown rows ['nonsense']" in done.stderr

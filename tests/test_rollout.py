@@ -4,8 +4,8 @@ import pytest
 from trl.data_utils import prepare_multimodal_messages
 
 from paravt import CropVideo, FrameBudgetCollator, ParallelRollout
-from paravt.calls import ToolCall, render_tool_call
-from paravt.engine import Sample
+from paravt.engines import Sample
+from paravt.parser import ToolCall, render_tool_call
 
 
 def call(start, end, path="cfr.mp4"):

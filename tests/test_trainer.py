@@ -14,8 +14,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from paravt import CropVideo, FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
 from paravt.anchors import structural_credit
-from paravt.calls import ToolCall, render_tool_call
-from paravt.load import load_engine
+from paravt.engines import load_engine
+from paravt.parser import ToolCall, render_tool_call
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
 
@@ -237,7 +237,7 @@ class TestStep:
     def test_frames_decode_once_per_video_and_budget_whatever_the_micro_steps(
         self, tmp_path, toy_checkpoint, processor, toy_rows, monkeypatch
     ):
-        from paravt import decode, passes, timeline
+        from paravt.video import decode, passes, timeline
 
         decoded = []
         schedule = timeline.schedule
@@ -293,7 +293,7 @@ class TestConfig:
             ParaGRPOTrainer(toy_checkpoint, spread, config(tmp_path, GRPOConfig))
 
     def test_vllm_that_is_missing_is_named(self, tmp_path, toy_checkpoint, monkeypatch):
-        monkeypatch.setattr("paravt.vllm_engine.is_vllm_available", lambda: False)
+        monkeypatch.setattr("paravt.engines.vllm.is_vllm_available", lambda: False)
         for mode in ("colocate", "server"):
             with pytest.raises(ImportError, match=r"pip install -e '\.\[vllm\]'"):
                 ParaGRPOTrainer(toy_checkpoint, spread, config(tmp_path, use_vllm=True, vllm_mode=mode))

@@ -8,8 +8,8 @@ import pytest
 from conftest import ffmpeg, read_barcode
 from PIL import Image
 
-from paravt import decode, passes, timeline, video
-from paravt.video import VideoError, clip, probe, read_frames, sample_times
+from paravt import video
+from paravt.video import VideoError, clip, decode, passes, probe, read_frames, sample_times, timeline
 
 
 def barcodes(path, times, **kwargs):
@@ -260,7 +260,8 @@ class TestWorkers:
 
     def test_workers_load_neither_torch_nor_the_main_script(self):
         loaded = timeline.result(timeline.schedule(eval, "list(__import__('sys').modules)"), "")
-        assert "paravt.workers" in loaded and not {"torch", "transformers", "PIL", "pytest", "conftest"} & set(loaded)
+        heavy = {"torch", "transformers", "PIL", "pytest", "conftest"}
+        assert "paravt.video.workers" in loaded and not heavy & set(loaded)
 
     def test_many_crops_at_once(self, clips):
         path = str(clips / "longgop.mp4")

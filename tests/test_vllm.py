@@ -14,13 +14,14 @@ from trl import ModelConfig
 from trl.data_utils import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout, rollout
-from paravt.calls import ToolCall
 from paravt.chat import Chat, prepare_processor
-from paravt.engine import FORBIDDEN, TransformersEngine
-from paravt.evaluate import measure_trainer
-from paravt.load import quantization_config
+from paravt.engines import FORBIDDEN
+from paravt.engines.checkpoints import quantization_config
+from paravt.engines.transformers import TransformersEngine
+from paravt.engines.vllm import VLLMEngine, VLLMServerEngine, sampling_of
+from paravt.evaluation import measure_trainer
+from paravt.parser import ToolCall
 from paravt.rewards import accuracy_reward, format_reward
-from paravt.vllm_engine import VLLMEngine, VLLMServerEngine, sampling_of
 
 
 vllm = pytest.importorskip("vllm", reason="THE VLLM TESTS ARE SKIPPED: vLLM is not installed here")
@@ -110,7 +111,7 @@ class TestVLLMEngine:
             engine.check(10_000, 1, 1)
 
     def test_evaluation(self, llm, checkpoint, processor, toy_rows):
-        from paravt.evaluate import play
+        from paravt.evaluation import play
 
         collator = FrameBudgetCollator(processor, [8], max_pixels=1024)
         episodes = ParallelRollout(max_turn_length=24, max_pixels=1024)
@@ -123,8 +124,8 @@ class TestVLLMEngine:
     def test_a_checkpoint_with_an_adapter(self, checkpoint, processor, toy_rows, tmp_path):
         from peft import LoraConfig, get_peft_model
 
-        from paravt.evaluate import play
-        from paravt.load import load_engine
+        from paravt.engines import load_engine
+        from paravt.evaluation import play
 
         policy = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint)
         config = LoraConfig(r=8, lora_alpha=32, target_modules="all-linear", init_lora_weights=False)

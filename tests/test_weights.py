@@ -10,8 +10,8 @@ from transformers import AutoModelForImageTextToText
 from trl import ModelConfig
 from trl.generation.vllm_generation import VLLMGeneration
 
-from paravt.load import quantization_config
-from paravt.weights import keep_gradients, push_exact_weights
+from paravt.engines.checkpoints import quantization_config
+from paravt.engines.weights import keep_gradients, push_exact_weights
 
 
 def need_bitsandbytes():

@@ -2,9 +2,9 @@
 The ablation of the method on the toy world: what the cold start gives, what vanilla GRPO does to format and to the
 call rate, what each half of PARA-GRPO repairs, and what both do together.
 
-    python recipes/ablation.py --quick        # one seed of four rows
-    python recipes/ablation.py                # the rows of the paper's table, three seeds
-    python recipes/ablation.py --rows "anchors on all tags" "penalty on the whole turn"     # design choices
+    python recipes/ablation/run.py --quick        # one seed of four rows
+    python recipes/ablation/run.py                # the rows of the paper's table, three seeds
+    python recipes/ablation/run.py --rows "anchors on all tags" "penalty on the whole turn"     # design choices
 
 Every row starts from the same cold start of its seed, trains until the same number of generated tokens and is measured
 on held-out videos at each number of overview frames: at the training temperature, greedily, and with one call a turn.
@@ -17,9 +17,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from ablation_cell import HERE, cell_path
-from ablation_rows import ROWS, VARIANTS
+from cell import HERE, cell_path
 from plots import report
+from rows import ROWS, VARIANTS
 from tqdm import tqdm
 
 
@@ -31,7 +31,7 @@ def start(row: str, seed: int, options: argparse.Namespace, extra: list[str]) ->
     path = cell_path(options.output_dir, row, seed)
     if os.path.exists(path):
         return
-    command = [sys.executable, os.path.join(HERE, "ablation_cell.py"), row, str(seed)]
+    command = [sys.executable, os.path.join(HERE, "cell.py"), row, str(seed)]
     command += ["--output_dir", options.output_dir, "--tokens", str(options.tokens), *extra]
     threads = str(max(1, os.cpu_count() // options.jobs))
     with open(path.removesuffix("json") + "log", "w") as log:

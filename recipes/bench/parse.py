@@ -1,18 +1,12 @@
 """
-Benchmarks: one run, medians, ratios. Each prints a table.
+What reading tool calls costs: calls per second, and how the cost grows with the length of the text.
 
-    python recipes/bench.py parse      # tool calls read per second, and how the cost grows with length
-    python recipes/bench.py video      # frames: ours against other readers (`pip install torchcodec qwen_vl_utils`)
-    python recipes/bench.py rollout    # rollouts: parallel against sequential, ours against stock, engines, steps
-    python recipes/bench.py server     # two ranks on one vLLM server, with and without barriers
+    python recipes/bench/parse.py
 """
 
-import argparse
 import math
 import statistics
 import time
-
-from bench_video import video
 
 from paravt.metrics import table
 from paravt.tools import ToolCall, parse_tool_calls, render_tool_call
@@ -65,22 +59,5 @@ def parse() -> str:
     return table("8,192 characters of", rows, ["calls", "ms", "calls/s", "x at 8 times the length"])
 
 
-def rollout() -> str:
-    from bench_rollout import rollout
-
-    return rollout()
-
-
-def server() -> str:
-    from bench_server import server
-
-    return server()
-
-
-BENCHMARKS = {"parse": parse, "video": video, "rollout": rollout, "server": server}
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benchmark", choices=BENCHMARKS)
-    print(BENCHMARKS[parser.parse_args().benchmark]())
+    print(parse())

@@ -1,7 +1,7 @@
 """
 Tables and figures of an ablation, from its cells.
 
-    python recipes/plots.py paravt-ablation
+    python recipes/ablation/plots.py paravt-ablation
 """
 
 import os
@@ -9,8 +9,8 @@ import statistics
 import sys
 from collections import defaultdict
 
-from ablation_rows import BUDGETS
-from ablation_tables import load, tables
+from rows import BUDGETS
+from tables import load, tables
 
 
 # Okabe and Ito's colours, told apart by the colour-blind; line styles and markers tell them apart in grey print.

@@ -1,17 +1,23 @@
 """
-The rollouts that `recipes/bench.py rollout` measures: they send the same four calls, whatever the policy.
+The rollouts that `recipes/bench/rollout.py` measures: they send the same four calls, whatever the policy.
 
 The engine generates as many tokens as the script has, and the script's are taken. Reports end at their limit.
 """
 
+import os
 import statistics
+import sys
 import time
 
 from trl.data_utils import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, toy
-from paravt.calls import ToolCall, render_tool_call
-from paravt.engine import Sample
+from paravt.engines import Sample
+from paravt.parser import ToolCall, render_tool_call
+
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from ask import toy_model  # noqa: E402, F401 - for the other benchmarks
 
 
 ROLLOUTS, RUNS = 32, 3

@@ -16,18 +16,19 @@ from lmms_eval.api.model import lmms
 from lmms_eval.models.registry_v2 import ModelManifest
 from lmms_eval.protocol import ChatMessages
 
-from .collator import FrameBudgetCollator
-from .data import OPTION
-from .evaluate import Records, failed, play_safely
-from .load import load_engine
-from .prompts import INSTRUCTIONS, system_prompt
-from .rewards import extract_choice, parse_interval, score_answer
-from .rollout import ParallelRollout
+from ..answers import extract_choice, parse_interval, score_answer
+from ..collator import FrameBudgetCollator
+from ..data import OPTION
+from ..engines import load_engine
+from ..prompts import INSTRUCTIONS, system_prompt
+from ..rollout import ParallelRollout
+from .playing import failed, play_safely
+from .records import Records
 
 
 def manifest() -> ModelManifest:
     """What the entry point gives lmms-eval."""
-    return ModelManifest(model_id="paravt", chat_class_path="paravt.harness.ParaVT")
+    return ModelManifest(model_id="paravt", chat_class_path="paravt.evaluation.plugin.ParaVT")
 
 
 NO_ANSWER = "???"  # no letters, no digits: every official scorer that does not guess finds it wrong

@@ -4,8 +4,8 @@ import os
 import statistics
 import time
 
-from bench_script import REPORT, ROLLOUTS, RUNS, Scripted, timed
 from datasets import Dataset
+from script import REPORT, ROLLOUTS, RUNS, Scripted, timed
 from trl import GRPOConfig, GRPOTrainer
 
 from paravt import CropVideo, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout

@@ -1,9 +1,9 @@
 """
 One cell of the ablation: one row and one seed, trained until a number of generated tokens and measured.
 
-    python recipes/ablation_cell.py "PARA-GRPO" 1 --output_dir paravt-ablation --tokens 80000
+    python recipes/ablation/cell.py "PARA-GRPO" 1 --output_dir paravt-ablation --tokens 80000
 
-`recipes/ablation.py` runs these. Flags of `recipes/para_grpo.py` may follow.
+`recipes/ablation/run.py` runs these. Flags of `recipes/para_grpo.py` may follow.
 """
 
 import argparse
@@ -12,18 +12,21 @@ import importlib.metadata
 import json
 import os
 import subprocess
+import sys
 import time
 
-from ablation_rows import BUDGETS, ROWS, TRAINERS, VARIANTS
-from para_grpo import Arguments, ParaGRPOConfig, build
+from rows import BUDGETS, ROWS, TRAINERS, VARIANTS
 from transformers import TrainerCallback
 from trl import ModelConfig, TrlParser
 
-from paravt import ParaGRPOTrainer, ParallelRollout
-from paravt.evaluate import measure_trainer
+from paravt import ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
+from paravt.evaluation import measure_trainer
 
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+RECIPES = os.path.dirname(HERE)
+sys.path.append(RECIPES)
+from para_grpo import Arguments, build  # noqa: E402
 
 
 class UntilTokens(TrainerCallback):
@@ -40,7 +43,7 @@ def cell_path(folder: str, row: str, seed: int) -> str:
 
 def run(row: str, seed: int, folder: str, tokens: int, extra: list[str]) -> None:
     """Trains, measures, and writes the cell at once at the end."""
-    flags = ["--config", os.path.join(HERE, "toy.yaml"), "--toy_folder", os.path.join(folder, "toy")]
+    flags = ["--config", os.path.join(RECIPES, "configs", "toy.yaml"), "--toy_folder", os.path.join(folder, "toy")]
     flags += ["--cold_start", os.path.join(folder, f"cold-start-{seed}"), "--seed", str(seed), "--toy_checks", "0.5"]
     flags += ["--output_dir", os.path.join(folder, "runs", f"{row}-{seed}".replace(" ", "-")), "--save_strategy", "no"]
     flags += ["--max_steps", "1000", "--logging_steps", "1", "--disable_tqdm", "true", *extra, *(ROWS | VARIANTS)[row]]

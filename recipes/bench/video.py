@@ -1,4 +1,9 @@
-"""What frames cost: ours against decord, PyAV, torchcodec and qwen_vl_utils, on generated H.264 files."""
+"""
+What frames cost: ours against decord, PyAV, torchcodec and qwen_vl_utils, on generated H.264 files.
+
+    pip install torchcodec qwen_vl_utils requests
+    python recipes/bench/video.py
+"""
 
 import json
 import os
@@ -7,13 +12,13 @@ import subprocess
 import sys
 import time
 
-from bench_readers import PIXELS, READERS, WORKS, worker_peak
+from readers import PIXELS, READERS, WORKS, worker_peak
 
 from paravt.metrics import table
 
 
 FILES = {"60 s 480p": (1, 854, 480), "10 min 720p": (10, 1280, 720), "60 min 360p": (60, 640, 360)}  # minutes, pixels
-RUNS, READ = 3, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench_readers.py")
+RUNS, READ = 3, os.path.join(os.path.dirname(os.path.abspath(__file__)), "readers.py")
 
 
 def make_files(folder: str) -> dict[str, str]:
@@ -58,8 +63,8 @@ def video(folder: str = "paravt-bench") -> str:
 
 def batch(path: str) -> None:
     """8 prompts x 8 rollouts with mixed K, then 4 crops each, of which half overlap within a prompt."""
-    from paravt import passes, timeline
     from paravt import video as frames
+    from paravt.video import passes, timeline
 
     folder, files = os.path.dirname(path), []
     for i in range(8):
@@ -110,4 +115,4 @@ def batch(path: str) -> None:
 
 
 if __name__ == "__main__":
-    batch(sys.argv[1])
+    batch(sys.argv[1]) if len(sys.argv) > 1 else print(video())

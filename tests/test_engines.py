@@ -8,7 +8,9 @@ from transformers import GenerationConfig
 
 from paravt import FrameBudgetCollator, toy
 from paravt.chat import Chat
-from paravt.engine import FORBIDDEN, TransformersEngine, forbidden_ids, image_features, reuse_features
+from paravt.engines import FORBIDDEN, forbidden_ids
+from paravt.engines.features import image_features, reuse_features
+from paravt.engines.transformers import TransformersEngine
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +127,7 @@ def test_a_sleeping_engine_wakes_once_per_rollout(toy_processor):
     """Sleep mode drops the weights: they are pushed when the rollout begins, not again in each of its rounds."""
     from types import SimpleNamespace
 
-    from paravt.vllm_engine import VLLMEngine
+    from paravt.engines.vllm import VLLMEngine
 
     happened = []
     generation = SimpleNamespace(enable_sleep_mode=True, _llm_weights_sleeping=True, tensor_parallel_size=1)

@@ -1,13 +1,11 @@
-"""Generation behind one function: token ids and images in, sampled ids and their log-probabilities out."""
+"""Generation by `transformers`, in this process: for training, evaluation and questions alike."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from PIL import Image
 from transformers import (
-    BatchFeature,
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
@@ -17,67 +15,8 @@ from transformers import (
 from trl.distributed import DistributedBackend
 from trl.models import unwrap_model_for_generation
 
-
-# No policy may sample a picture, a tool response or the start of a turn: the first breaks the forward pass, the others
-# are forgeries.
-FORBIDDEN = (
-    "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<tool_response>", "</tool_response>",
-    "<|im_start|>",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One generated sequence. `finished` tells whether it ended by itself rather than at its limit."""
-
-    ids: list[int]
-    logprobs: list[float]
-    finished: bool
-
-
-def image_features(image_processor, images: Sequence) -> dict[str, torch.Tensor]:
-    """`pixel_values` and `image_grid_thw` of the images in order. Lazy frames are processed once in their lives."""
-    fresh = [i for i in {id(i): i for i in images}.values() if getattr(i, "features", None) is None]
-    if fresh:
-        out = image_processor(images=fresh, return_tensors="pt")
-        rows = out["pixel_values"].split(out["image_grid_thw"].prod(-1).tolist())
-        features = {id(i): f for i, f in zip(fresh, zip(rows, out["image_grid_thw"], strict=True), strict=True)}
-    else:
-        features = {}
-    for image in fresh:
-        if isinstance(getattr(image, "number", None), int):  # a lazy frame
-            image.features = features[id(image)]
-    found = [features.get(id(i)) or i.features for i in images]
-    return {"pixel_values": torch.cat([f[0] for f in found]), "image_grid_thw": torch.stack([f[1] for f in found])}
-
-
-class _CachedImageProcessor:
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def __call__(self, images, **kwargs):
-        flat = [i for item in images for i in (item or [])] if isinstance(images[0], (list, tuple)) else images
-        return BatchFeature(image_features(self.inner, flat))
-
-
-@contextmanager
-def reuse_features(processor):
-    """Within it the processor does not process a frame again that it has processed before."""
-    inner = processor.image_processor
-    processor.image_processor = _CachedImageProcessor(inner)
-    try:
-        yield
-    finally:
-        processor.image_processor = inner
-
-
-def forbidden_ids(tokenizer) -> list[int]:
-    """Ids of the tokens that are never sampled."""
-    ids = tokenizer.convert_tokens_to_ids(list(FORBIDDEN))
-    return [i for i in ids if i not in (None, tokenizer.unk_token_id)]
+from . import Sample, forbidden_ids
+from .features import image_features
 
 
 class _LogProbs(LogitsProcessor, StoppingCriteria):

@@ -1,7 +1,7 @@
 """
-The readers of video files that `recipes/bench.py video` compares; a measurement has a process of its own.
+The readers of video files that `recipes/bench/video.py` compares; a measurement has a process of its own.
 
-    python recipes/bench_readers.py READER FILE WORK MINUTES WIDTH HEIGHT
+    python recipes/bench/readers.py READER FILE WORK MINUTES WIDTH HEIGHT
 """
 
 import json
@@ -24,7 +24,7 @@ def windows(duration: float, work: str) -> list[tuple[float, float, int]]:
 
 def read(reader: str, path: str, work: str, minutes: int, width: int, height: int) -> int:
     """Frames of one request by one reader, at most `PIXELS` each; returns their number."""
-    from paravt.timeline import fit_size, sample_times
+    from paravt.video.timeline import fit_size, sample_times
 
     requests = windows(60.0 * minutes, work)
     asked = [sample_times(60.0 * minutes, k, start, end) for start, end, k in requests]
@@ -84,7 +84,7 @@ def read(reader: str, path: str, work: str, minutes: int, width: int, height: in
 
 def worker_peak() -> float:
     """Peak memory of the busiest decode worker, MiB."""
-    from paravt import timeline, workers
+    from paravt.video import timeline, workers
 
     texts = [timeline.schedule(eval, "open('/proc/self/status').read()") for _ in range(4 * workers.count())]
     return max(int(text.result().split("VmHWM:")[1].split()[0]) / 1024 for text in texts)

@@ -6,7 +6,7 @@ import os
 import statistics
 from collections import defaultdict
 
-from ablation_rows import BUDGETS, ROWS, VARIANTS
+from rows import BUDGETS, ROWS, VARIANTS
 
 
 EARLY = 15  # steps of a run of which the table tells the compliance

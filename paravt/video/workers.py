@@ -60,7 +60,7 @@ def submit(function: Callable, *args, timeout: float) -> ProcessFuture:
     with _lock:
         if _pool is None or not _pool.active:
             # What the workers run is imported when they start, not on the clock of their first task.
-            load = {"initializer": importlib.import_module, "initargs": ["paravt.decode"]}
+            load = {"initializer": importlib.import_module, "initargs": ["paravt.video.decode"]}
             _pool = ProcessPool(max_workers=count(), max_tasks=1000, context=Context(), **load)
         return _pool.schedule(function, args=args, timeout=timeout)
 

@@ -1,6 +1,8 @@
 """
 One vLLM server, two ranks that roll out at once: free of each other, and with a barrier at every round.
 
+    python recipes/bench/server.py
+
 Ranks of unequal rounds send one call and four in turn, one rank when the other sends the other number.
 """
 
@@ -13,8 +15,7 @@ import time
 import urllib.request
 from contextlib import contextmanager
 
-import ask
-from bench_script import ANSWER, CALLS, REPORT, RUNS, Scripted, prompts_of
+from script import ANSWER, CALLS, REPORT, RUNS, Scripted, prompts_of, toy_model
 
 from paravt.metrics import table
 
@@ -50,7 +51,7 @@ def serve(model: str, log: str):
 
 def server(folder: str = "paravt-bench") -> str:
     """Seconds until both ranks are done, with and without barriers."""
-    model = ask.toy_model(os.path.join(folder, "toy-model"))
+    model = toy_model(os.path.join(folder, "toy-model"))
     with serve(model, os.path.join(folder, "server.log")):
         command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29618", __file__]
         done = subprocess.run(
@@ -74,7 +75,7 @@ def rank(model: str, folder: str) -> None:
 
     from paravt import ParallelRollout
     from paravt.chat import prepare_processor
-    from paravt.vllm_engine import VLLMServerEngine
+    from paravt.engines.vllm import VLLMServerEngine
 
     accelerator = Accelerator(cpu=True)
     processor = prepare_processor(AutoProcessor.from_pretrained(model), 1024)
@@ -107,4 +108,4 @@ def rank(model: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    rank(*sys.argv[1:])
+    rank(*sys.argv[1:]) if len(sys.argv) > 1 else print(server())

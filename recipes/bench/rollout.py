@@ -1,17 +1,20 @@
-"""What rollouts cost, on the toy model of `recipes/ask.py`: dispatch, loops, engines, steps."""
+"""
+What rollouts cost, on the toy model of `recipes/ask.py`: dispatch, loops, engines, steps.
+
+    python recipes/bench/rollout.py
+"""
 
 import os
 
-import ask
 import numpy as np
-from bench_script import ANSWER, CALLS, LONG, REPORT, ROLLOUTS, Scripted, prompts_of, timed
-from bench_stock import steps, stock
 from PIL import Image
+from script import ANSWER, CALLS, LONG, REPORT, ROLLOUTS, Scripted, prompts_of, timed, toy_model
+from stock import steps, stock
 from transformers import GenerationConfig
 
 from paravt import ParallelRollout
 from paravt.chat import Chat
-from paravt.load import load_engine
+from paravt.engines import load_engine
 from paravt.metrics import table
 
 
@@ -32,7 +35,7 @@ def group(model: str, size: int = 8, frames: int = 64) -> list[float]:
 
 def rollout(folder: str = "paravt-bench") -> str:
     """(1) dispatch, (2) against TRL's own tool loop, (3) engines, (4) a step of the trainer."""
-    model = ask.toy_model(os.path.join(folder, "toy-model"))
+    model = toy_model(os.path.join(folder, "toy-model"))
     engine = load_engine(model, max_pixels=1024, batch_size=ROLLOUTS * 4)
     engine.config = GenerationConfig(do_sample=False, suppress_tokens=[engine.tokenizer.eos_token_id])
     prompts = prompts_of(engine.processor, folder=os.path.join(folder, "toy"))
@@ -72,3 +75,7 @@ def rollout(folder: str = "paravt-bench") -> str:
     add("GRPOTrainer, a step", theirs, theirs)
     add("ParaGRPOTrainer, the same step", ours, theirs)
     return table(f"{ROLLOUTS} rollouts, four calls each", rows, ["seconds", "ratio"])
+
+
+if __name__ == "__main__":
+    print(rollout())

@@ -1,4 +1,4 @@
-"""Generation by vLLM behind the function of `engine`: in this process, in the training process, or on a server."""
+"""Generation by vLLM: in this process, in the training process, or on a server."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from trl.import_utils import is_vllm_available
 
-from .engine import Sample, forbidden_ids
+from . import Sample, forbidden_ids
 
 
 # A sampled token with this bias has no probability left; its share goes to the legal ones.
@@ -99,7 +99,7 @@ class VLLMEngine:
         max_new_tokens: Sequence[int],
         done: Callable[[int, Sample], None] | None = None,
     ) -> list[Sample]:
-        """One sequence per prompt; see [`~engine.TransformersEngine.generate`]."""
+        """One sequence per prompt; see [`~engines.Engine.generate`]."""
         group = self.generation is not None and self.generation.tensor_parallel_size > 1
         if not group:
             seeds = [None] * len(prompts)
@@ -223,7 +223,7 @@ class VLLMServerEngine:
         max_new_tokens: Sequence[int],
         done: Callable[[int, Sample], None] | None = None,
     ) -> list[Sample]:
-        """One sequence per prompt; see [`~engine.TransformersEngine.generate`]."""
+        """One sequence per prompt; see [`~engines.Engine.generate`]."""
         from trl.generation.vllm_generation import VLLMGeneration
 
         if not prompts:

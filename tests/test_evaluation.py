@@ -4,9 +4,10 @@ import os
 import pytest
 
 from paravt import FrameBudgetCollator, ParallelRollout, toy
-from paravt.engine import TransformersEngine
-from paravt.evaluate import Records, measure, play, play_safely
-from paravt.load import load_engine, merge, resolve_model
+from paravt.engines import load_engine
+from paravt.engines.checkpoints import merge, resolve_model
+from paravt.engines.transformers import TransformersEngine
+from paravt.evaluation import Records, measure, play, play_safely
 
 
 @pytest.fixture(scope="module")

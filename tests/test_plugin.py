@@ -230,7 +230,7 @@ class TestOfficialAnswer:
         ],
     )  # fmt: skip
     def test_choices(self, said, doc, given):
-        from paravt.harness import official_answer
+        from paravt.evaluation.plugin import official_answer
 
         assert official_answer(said, self.QUESTION, doc) == given
 
@@ -238,7 +238,7 @@ class TestOfficialAnswer:
     def test_intervals_are_written_as_the_scorer_reads_them(self, said):
         from lmms_eval.tasks.charades_sta.utils import extract_time
 
-        from paravt.harness import official_answer, strict_score
+        from paravt.evaluation.plugin import official_answer, strict_score
 
         doc = {"timestamp": [2.0, 5.0]}
         assert extract_time(official_answer(said, "When?", doc)) == [[2.0, 5.0]]
@@ -250,7 +250,7 @@ class TestOfficialAnswer:
         from lmms_eval.tasks.mmvu.utils import evaluate_with_rule_based
         from lmms_eval.tasks.videomme.utils import extract_characters_regex
 
-        from paravt.harness import official_answer, strict_score
+        from paravt.evaluation.plugin import official_answer, strict_score
 
         for truth in ("e", "4", "depth-first search", "no"):
             doc = {"question_type": "open-ended", "answer": truth}

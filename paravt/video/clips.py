@@ -1,38 +1,15 @@
-"""Frames of videos by time stamp: exact, lazy, decoded once, and never in a process that matters.
+"""Clips: frames of one file that decode together, once, when the first of them is looked at."""
 
-`python -m paravt.video FILE_OR_FOLDER...` checks files: a line per bad one with its cause, and a summary.
-"""
-
-import os
-import sys
 import weakref
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from PIL import Image
 
 from . import decode, passes, timeline
-from .decode import VideoError, VideoInfo
-from .timeline import choose_times, fit_size, local_path, probe, probe_many, sample_times
+from .decode import VideoError
+from .timeline import fit_size, local_path
 
-
-__all__ = [
-    "Clip",
-    "Frames",
-    "LazyFrame",
-    "VideoError",
-    "VideoInfo",
-    "choose_times",
-    "clip",
-    "fit_size",
-    "local_path",
-    "prefetch",
-    "probe",
-    "probe_many",
-    "read_frames",
-    "sample_times",
-]
 
 BACKENDS = ("pyav", "decord")
 
@@ -192,28 +169,3 @@ def read_frames(path: str, times: Sequence[float], *, max_pixels: int | None = N
     asked = clip(path, times, max_pixels, backend)
     asked.load()
     return Frames([asked.image(i) for i in range(len(asked.times))], list(asked.times))
-
-
-def main(arguments: list[str]) -> int:
-    """Checks files and folders; returns the number of bad files, at most 1."""
-    paths = []
-    for argument in arguments:
-        if os.path.isdir(argument):
-            paths += sorted(os.path.join(folder, name) for folder, _, names in os.walk(argument) for name in names)
-        else:
-            paths.append(argument)
-    found = probe_many(paths, progress=True)
-    bad = [error for error in found.values() if isinstance(error, VideoError)]
-    for error in bad:
-        print(error)
-    causes = Counter(error.reason.split(" (")[0] for error in bad)
-    print(f"{len(found) - len(bad)} of {len(found)} files are good")
-    for cause, count in causes.most_common():
-        print(f"{count:6d}  {cause}")
-    return int(bool(bad))
-
-
-if __name__ == "__main__":
-    from paravt import video  # workers find their classes under this name
-
-    sys.exit(video.main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Records on disk, a line each as soon as there is one."""
+
+import glob
+import json
+import os
+
+
+class Records:
+    """
+    Records on disk, a JSON line each, written as soon as there is one: a killed run goes on where it was. A line that
+    was cut by a crash is dropped; a record that failed is tried again, and its next line counts.
+
+    Args:
+        path (`str`): The file. With several ranks each writes its own, with its rank in the name.
+        settings (`dict`): What made the records; kept in every line. Lines made with other settings are refused.
+        rank (`int`): The rank of this process.
+    """
+
+    def __init__(self, path: str, settings: dict, rank: int = 0):
+        stem, end = os.path.splitext(path)
+        self.path = path if rank == 0 else f"{stem}.{rank}{end}"
+        self.settings = json.loads(json.dumps(settings))
+        self.done: dict[str, dict] = {}
+        self.pattern = (path, glob.escape(stem) + ".*" + end)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        self.everything()
+        self.file = open(self.path, "a", encoding="utf-8")
+
+    def everything(self) -> dict[str, dict]:
+        """The records of all ranks by id, read again."""
+        path, pattern = self.pattern
+        for found in sorted({path, *glob.glob(pattern)}):
+            if os.path.exists(found):
+                self._read(found)
+        return self.done
+
+    def _read(self, path: str) -> None:
+        with open(path, "rb") as file:
+            data = file.read()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data) and path == self.path:
+            os.truncate(path, whole)
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1]):
+            record = json.loads(line)
+            theirs = record["settings"]
+            differ = [k for k in sorted({*theirs, *self.settings}) if theirs.get(k) != self.settings.get(k)]
+            if differ:
+                says = ", ".join(f"{k} {theirs.get(k)!r} there and {self.settings.get(k)!r} now" for k in differ)
+                raise ValueError(f"line {number + 1} of {path} was made with other settings: {says}; use another file")
+            if not record["error"] or self.done.get(record["id"], record)["error"]:
+                self.done[record["id"]] = record
+
+    def add(self, record: dict) -> None:
+        self.done[record["id"]] = record | {"settings": self.settings}
+        self.file.write(json.dumps(self.done[record["id"]], ensure_ascii=False) + "\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
