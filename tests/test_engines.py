@@ -21,7 +21,7 @@ def model(toy_processor):
 @pytest.fixture(scope="module")
 def prompts(toy_processor, toy_rows):
     """Two prompts of unequal length with images, and one without."""
-    from trl.data_utils import prepare_multimodal_messages
+    from trl import prepare_multimodal_messages
 
     chat = Chat(toy_processor)
     rows = [FrameBudgetCollator(toy_processor, [k], max_pixels=1024).prepare(toy_rows[0]) for k in (4, 16)]
@@ -137,6 +137,7 @@ def test_a_sleeping_engine_wakes_once_per_rollout(toy_processor):
         wake_up=lambda tags: happened.append(f"wake {tags}"),
         sleep=lambda level: happened.append(f"sleep {level}"),
     )
+    generation.llm = llm
     engine = VLLMEngine(llm, toy_processor, generation=generation)
     for _ in range(2):
         with engine.session():

@@ -35,7 +35,7 @@ ROOMS = {
     "video": "",
 }
 # Modules of an engine that only the engines themselves and the trainer, which sets them up, may know.
-BACKENDS = {f"paravt.engines.{name}" for name in ("transformers", "vllm", "weights")}
+BACKENDS = {f"paravt.engines.{name}" for name in ("transformers", "trl", "vllm", "weights")}
 MOVED = "calls decode engine evaluate harness load passes timeline vllm_engine weights workers".split()
 
 
@@ -156,6 +156,42 @@ class TestPaths:
         assert moved_paths(" and ".join(gone)) == gone
         kept = "paravt.engines.weights paravt.load_rows paravt/video/decode.py paravt.evaluation"
         assert moved_paths(kept) == []
+
+
+def private(source: str) -> set[str]:
+    """Private names that a file uses of objects, or defines as methods."""
+    tree = list(ast.walk(ast.parse(source)))
+    names = {node.attr for node in tree if isinstance(node, ast.Attribute)}
+    names |= {node.name for node in tree if isinstance(node, ast.FunctionDef)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+class TestTRL:
+    """What is not public in TRL is used in one module, and in the trainer, which says what."""
+
+    def test_imports(self):
+        import trl
+
+        public = {name for names in trl._import_structure.values() for name in names}
+        for path in files(".py"):
+            if path.is_relative_to(ROOT / "tests") or path == MODULES["paravt.engines.trl"]:
+                continue
+            for module, item in imports(path.read_text(), ".".join(path.relative_to(ROOT).parent.parts)):
+                if module.split(".")[0] == "trl":
+                    assert module == "trl" and item in public, (path, module, item)
+
+    def test_private_names(self):
+        folder = Path(importlib.util.find_spec("trl").origin).parent
+        classes = ("trainer/grpo_trainer.py", "generation/vllm_generation.py", "generation/vllm_client.py")
+        theirs = set().union(*(private((folder / name).read_text()) for name in classes))
+        used = {name: private(path.read_text()) & theirs for name, path in MODULES.items()}
+        assert len(used.pop("paravt.engines.trl")) >= 5
+
+        from paravt import ParaGRPOTrainer
+
+        told = set(re.findall(r"`(_\w+)`", ParaGRPOTrainer.__doc__))
+        assert used.pop("paravt.trainer") == told
+        assert set().union(*used.values()) <= {"_generate"}  # an engine's own
 
 
 def test_importing_paravt_is_light():

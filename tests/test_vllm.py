@@ -10,15 +10,15 @@ import pytest
 import torch
 from datasets import Dataset
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
-from trl import ModelConfig
-from trl.data_utils import prepare_multimodal_messages
+from trl import ModelConfig, prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout, rollout
 from paravt.chat import Chat, prepare_processor
 from paravt.engines import FORBIDDEN
 from paravt.engines.checkpoints import quantization_config
 from paravt.engines.transformers import TransformersEngine
-from paravt.engines.vllm import VLLMEngine, VLLMServerEngine, sampling_of
+from paravt.engines.trl import connect, sampling_of
+from paravt.engines.vllm import VLLMEngine, VLLMServerEngine
 from paravt.evaluation import measure_trainer
 from paravt.parser import ToolCall
 from paravt.rewards import accuracy_reward, format_reward
@@ -247,10 +247,8 @@ def server(checkpoint, tmp_path_factory):
 
 class TestServer:
     def test_equal_to_transformers(self, server, checkpoint, processor, prompts):
-        from trl.generation.vllm_client import VLLMClient
-
         limits = [12, 7, 12, 5, 12, 9]
-        engine = VLLMServerEngine(VLLMClient(server), processor)
+        engine = VLLMServerEngine(connect(server), processor)
         assert engine.max_length == 2048
         found = generate(engine, prompts, limits)
         expected = generate(reference(checkpoint, processor), prompts, limits)
