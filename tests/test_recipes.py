@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
+from conftest import two_ranks
 
 
 RECIPES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")
@@ -134,18 +135,18 @@ class TestRecipes:
     def test_weights_sharded_by_fsdp(self, row_file, clips, toy_checkpoint, tmp_path):
         """Two ranks train with the settings of `fsdp.yaml`; accelerate takes them for GPUs only, so it is told so."""
         (tmp_path / "told.py").write_text(TOLD.format(recipe=os.path.join(RECIPES, "para_grpo.py")))
-        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29621"]
-        command += [tmp_path / "told.py", "--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path]
-        command += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
+        flags = ["--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path / "out", "--use_peft"]
+        flags += ["--model_name_or_path", toy_checkpoint, "--lora_target_modules", "all-linear"]
         with open(os.path.join(RECIPES, "configs", "fsdp.yaml")) as file:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
-        done = subprocess.run(
-            [sys.executable, *map(str, command), "--frame_budgets", "4", *SMALL], capture_output=True, text=True,
-            env={**os.environ, "ACCELERATE_USE_FSDP": "true", "OMP_NUM_THREADS": "1", **environment}, timeout=250,
+        ranks = two_ranks(
+            tmp_path / "logs", tmp_path / "told.py", *flags, "--frame_budgets", "4", *SMALL,
+            ACCELERATE_USE_FSDP="true", **environment,
         )  # fmt: skip
-        assert done.returncode == 0 and "after  K=4" in done.stdout, done.stdout[-2000:] + done.stderr[-3000:]
-        assert "sharded: DTensor" in done.stdout and (tmp_path / "adapter_model.safetensors").exists()
+        assert ranks.code == 0 and "after  K=4" in ranks.stdout[0], ranks
+        assert all("sharded: DTensor" in text for text in ranks.stdout)
+        assert (tmp_path / "out" / "adapter_model.safetensors").exists()
 
     def test_toy_world_end_to_end(self, tmp_path):
         flags = [

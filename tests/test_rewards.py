@@ -297,6 +297,6 @@ def test_iou_is_symmetric_and_bounded(a, b):
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40))
 def test_f1_of_a_text_with_itself(text):
-    from paravt.rewards import _tokens
+    from paravt.answers import _tokens
 
     assert token_f1(text, text) == (1 if _tokens(text) else 0)
