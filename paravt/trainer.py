@@ -29,6 +29,9 @@ class ParaGRPOTrainer(GRPOTrainer):
     `anchor_weight=0, think_prefix=False` and one frame budget a step is that of [`~trl.GRPOTrainer`].
 
     Arguments are those of [`~trl.GRPOTrainer`], with a [`ParaGRPOConfig`] as `args`.
+
+    Of its private methods, which may change with each version of TRL, it overrides `_generate`, `_calculate_rewards`
+    and `_generate_and_score_completions`, and it uses `_metrics` and `_tokenizer`.
     """
 
     _tag_names = ["trl", "para-grpo"]

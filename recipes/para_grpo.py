@@ -28,7 +28,7 @@ from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
-from paravt.engines.checkpoints import quantization_config
+from paravt.engines.checkpoints import quantization_config, trainable
 from paravt.evaluation import measure_trainer
 from paravt.judge import JudgeReward
 from paravt.metrics import table
@@ -73,7 +73,7 @@ def build(
     if arguments.dataset_name is None:
         name, rows, held_out = toy_world(arguments, training)
     else:
-        name = model_config.model_name_or_path
+        name = trainable(model_config.model_name_or_path)
         rows = data.load_rows(
             arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
             max_bad=training.max_bad_rows,

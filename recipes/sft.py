@@ -30,7 +30,7 @@ from trl import (
 
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
-from paravt.engines.checkpoints import quantization_config
+from paravt.engines.checkpoints import quantization_config, trainable
 
 
 @dataclass
@@ -81,7 +81,7 @@ def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -
             arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
             max_bad=arguments.max_bad_rows, supervised=True,
         )  # fmt: skip
-        name = model_config.model_name_or_path
+        name = trainable(model_config.model_name_or_path)
         processor = prepare_processor(AutoProcessor.from_pretrained(name), arguments.max_pixels)
         quantization = quantization_config(model_config)
         training.model_init_kwargs = {

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, ParallelRollout, rollout
 from paravt.chat import prepare_processor
@@ -58,11 +58,10 @@ elif kind == "parts":
     group = SimpleNamespace(tensor_parallel_size=2, tp_group=torch.distributed.group.WORLD, enable_sleep_mode=False)
     engine = VLLMEngine(llm, processor, generation=group)
 else:
-    from trl.generation.vllm_client import VLLMClient
-
+    from paravt.engines.trl import connect
     from paravt.engines.vllm import VLLMServerEngine
 
-    engine = VLLMServerEngine(VLLMClient(kind), processor, ready=accelerator.wait_for_everyone)
+    engine = VLLMServerEngine(connect(kind), processor, ready=accelerator.wait_for_everyone)
 
 counts = [5, 1]  # rollouts of each rank; one rank calls, the other never does; one has no images at all
 rows = [

@@ -1,9 +1,6 @@
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from conftest import RANKS, two_ranks
 from transformers import GenerationConfig
 
 from paravt import FrameBudgetCollator, toy
@@ -21,7 +18,7 @@ def model(toy_processor):
 @pytest.fixture(scope="module")
 def prompts(toy_processor, toy_rows):
     """Two prompts of unequal length with images, and one without."""
-    from trl.data_utils import prepare_multimodal_messages
+    from trl import prepare_multimodal_messages
 
     chat = Chat(toy_processor)
     rows = [FrameBudgetCollator(toy_processor, [k], max_pixels=1024).prepare(toy_rows[0]) for k in (4, 16)]
@@ -112,15 +109,10 @@ class TestImageFeatures:
 
 
 @pytest.mark.slow
-def test_ranks_that_share_a_sharded_model(toy_checkpoint, toy_rows):
+def test_ranks_that_share_a_sharded_model(toy_checkpoint, toy_rows, tmp_path):
     """Unequal numbers of rollouts and calls, one rank without calls and images: no hang, nothing is swapped."""
-    command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29613", "tests/ranks.py"]
-    done = subprocess.run(
-        [sys.executable, *command, toy_checkpoint, "sharded", toy_rows[0]["videos"][0]],
-        capture_output=True, text=True, timeout=200, env={**os.environ, "ACCELERATE_USE_CPU": "true"},
-        cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-    )  # fmt: skip
-    assert done.returncode == 0 and done.stdout.count("is right") == 2, done.stdout[-1000:] + done.stderr[-3000:]
+    ranks = two_ranks(tmp_path, RANKS, toy_checkpoint, "sharded", toy_rows[0]["videos"][0])
+    assert ranks.code == 0 and all("is right" in text for text in ranks.stdout), ranks
 
 
 def test_a_sleeping_engine_wakes_once_per_rollout(toy_processor):
@@ -137,6 +129,7 @@ def test_a_sleeping_engine_wakes_once_per_rollout(toy_processor):
         wake_up=lambda tags: happened.append(f"wake {tags}"),
         sleep=lambda level: happened.append(f"sleep {level}"),
     )
+    generation.llm = llm
     engine = VLLMEngine(llm, toy_processor, generation=generation)
     for _ in range(2):
         with engine.session():

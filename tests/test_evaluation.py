@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +113,22 @@ class TestLoad:
         plain = Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint)
         changed = [not torch.equal(a, b) for a, b in zip(merged.parameters(), plain.parameters(), strict=True)]
         assert any(changed)
+
+    def test_an_adapter_that_was_trained_again_is_merged_again(self, toy_checkpoint, tmp_path):
+        from peft import LoraConfig, get_peft_model
+        from transformers import Qwen3VLForConditionalGeneration
+
+        merged = []
+        for _ in range(2):
+            model = Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint)
+            config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
+            get_peft_model(model, config).save_pretrained(tmp_path)
+            file = Path(merge(toy_checkpoint, str(tmp_path))) / "model.safetensors"
+            merged.append(file.read_bytes())
+            written = file.stat().st_mtime_ns
+            merge(toy_checkpoint, str(tmp_path))
+            assert file.stat().st_mtime_ns == written
+        assert merged[0] != merged[1]
 
     def test_unknown_engine(self, toy_checkpoint):
         with pytest.raises(ValueError, match="must be one of .* got 'sglang'"):

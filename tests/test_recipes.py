@@ -1,11 +1,17 @@
+import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 import yaml
+from conftest import two_ranks
+from peft import PeftModel
+from transformers import Qwen3VLForConditionalGeneration
 
 
 RECIPES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")
@@ -86,6 +92,36 @@ def row_file(clips, tmp_path_factory):
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def cold_start(clips, toy_checkpoint, tmp_path_factory):
+    """A LoRA adapter, trained on conversations about somebody else's mp4 files in jsonl."""
+    folder = tmp_path_factory.mktemp("cold-start")
+    messages = [
+        {
+            "role": "user",
+            "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
+        },
+        {"role": "assistant", "content": "<think>\nlook\n</think>\n<tool_call>\n{}\n</tool_call>"},
+        {"role": "tool", "content": "Error: no name"},
+        {"role": "assistant", "content": "<think>\nbars\n</think>\n<answer>bars</answer>"},
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4)))
+    flags = ["--dataset_name", folder / "rows.jsonl", "--video_root", clips, "--output_dir", folder / "out"]
+    flags += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
+    flags += ["--frame_budgets", 4, "--max_pixels", 1024, "--max_steps", 2, "--per_device_train_batch_size", 2]
+    flags += ["--learning_rate", "1e-2", "--report_to", "none", "--bf16", "false", "--dtype", "float32"]
+    run("sft.py", *flags, "--gradient_checkpointing", "false")
+    return folder / "out"
+
+
+def load(folder):
+    return Qwen3VLForConditionalGeneration.from_pretrained(folder)
+
+
+def weights(folder):
+    return load(folder).state_dict()
+
+
 @pytest.mark.slow
 class TestRecipes:
     def test_somebody_elses_rows_train(self, row_file, clips, toy_checkpoint, tmp_path):
@@ -134,18 +170,18 @@ class TestRecipes:
     def test_weights_sharded_by_fsdp(self, row_file, clips, toy_checkpoint, tmp_path):
         """Two ranks train with the settings of `fsdp.yaml`; accelerate takes them for GPUs only, so it is told so."""
         (tmp_path / "told.py").write_text(TOLD.format(recipe=os.path.join(RECIPES, "para_grpo.py")))
-        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29621"]
-        command += [tmp_path / "told.py", "--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path]
-        command += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
+        flags = ["--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path / "out", "--use_peft"]
+        flags += ["--model_name_or_path", toy_checkpoint, "--lora_target_modules", "all-linear"]
         with open(os.path.join(RECIPES, "configs", "fsdp.yaml")) as file:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
-        done = subprocess.run(
-            [sys.executable, *map(str, command), "--frame_budgets", "4", *SMALL], capture_output=True, text=True,
-            env={**os.environ, "ACCELERATE_USE_FSDP": "true", "OMP_NUM_THREADS": "1", **environment}, timeout=250,
+        ranks = two_ranks(
+            tmp_path / "logs", tmp_path / "told.py", *flags, "--frame_budgets", "4", *SMALL,
+            ACCELERATE_USE_FSDP="true", **environment,
         )  # fmt: skip
-        assert done.returncode == 0 and "after  K=4" in done.stdout, done.stdout[-2000:] + done.stderr[-3000:]
-        assert "sharded: DTensor" in done.stdout and (tmp_path / "adapter_model.safetensors").exists()
+        assert ranks.code == 0 and "after  K=4" in ranks.stdout[0], ranks
+        assert all("sharded: DTensor" in text for text in ranks.stdout)
+        assert (tmp_path / "out" / "adapter_model.safetensors").exists()
 
     def test_toy_world_end_to_end(self, tmp_path):
         flags = [
@@ -164,57 +200,47 @@ class TestRecipes:
         text = run("para_grpo.py", *flags, "--max_steps", 3, "--resume_from_checkpoint", "true")
         assert "Cold start" not in text and "after  K=32" in text
 
-    def test_cold_start_on_conversations_with_lora(self, clips, toy_checkpoint, tmp_path):
-        import json
+    def test_cold_start_on_conversations_with_lora(self, cold_start):
+        assert (cold_start / "adapter_model.safetensors").exists()
 
-        messages = [
-            {
-                "role": "user",
-                "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
-            },
-            {"role": "assistant", "content": "<think>\nlook\n</think>\n<tool_call>\n{}\n</tool_call>"},
-            {"role": "tool", "content": "Error: no name"},
-            {"role": "assistant", "content": "<think>\nbars\n</think>\n<answer>bars</answer>"},
-        ]
-        (tmp_path / "rows.jsonl").write_text(
-            "\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4))
-        )
-        run(
-            "sft.py",
-            "--dataset_name",
-            tmp_path / "rows.jsonl",
-            "--video_root",
-            clips,
-            "--model_name_or_path",
-            toy_checkpoint,
-            "--output_dir",
-            tmp_path / "out",
-            "--use_peft",
-            "--lora_target_modules",
-            "all-linear",
-            "--frame_budgets",
-            4,
-            "--max_pixels",
-            1024,
-            "--max_steps",
-            2,
-            "--per_device_train_batch_size",
-            2,
-            "--report_to",
-            "none",
-            "--bf16",
-            "false",
-            "--gradient_checkpointing",
-            "false",
-            "--dtype",
-            "float32",
-        )
-        assert (tmp_path / "out" / "adapter_model.safetensors").exists()
+    def test_from_files_to_an_answer(self, row_file, clips, cold_start, toy_checkpoint, tmp_path):
+        """Conversations in jsonl, a cold start, RL on it with rows in parquet, the merged model, a question."""
+        flags = ["--dataset_name", row_file, "--video_root", clips, "--frame_budgets", 4, *SMALL]
+        flags += ["--use_peft", "--lora_target_modules", "all-linear", "--learning_rate", "1e-2"]
+        run("para_grpo.py", "--model_name_or_path", cold_start, "--output_dir", tmp_path / "rl", *flags)
+        command = [sys.executable, "-m", "paravt.engines.checkpoints", tmp_path / "rl", tmp_path / "final"]
+        subprocess.run(list(map(str, command)), check=True)
+
+        # Each stage begins with what the one before it has learned.
+        begun = json.loads((tmp_path / "rl" / "adapter_config.json").read_text())["base_model_name_or_path"]
+        stages = [weights(folder) for folder in (toy_checkpoint, begun, tmp_path / "final")]
+        adapted = [name for name in stages[0] if "layers.0.self_attn.q_proj" in name]
+        assert adapted and begun == str(cold_start / "merged")
+        for before, after in zip(stages, stages[1:], strict=False):
+            assert before.keys() == after.keys()
+            assert all(not torch.equal(before[name], after[name]) for name in adapted)
+        expected = PeftModel.from_pretrained(load(toy_checkpoint), cold_start).merge_and_unload().state_dict()
+        assert all(torch.equal(expected[name], weight) for name, weight in stages[1].items())
+
+        flags = ["--frames", 4, "--max_pixels", 1024, "--max_turns", 1, "--max_turn_length", 24, "--json"]
+        told = []
+        for model in (tmp_path / "final", tmp_path / "rl"):
+            text = run("ask.py", clips / "cfr.mp4", "What are they?", "--model", model, *flags)
+            told.append(json.loads(next(line for line in text.splitlines() if line.startswith("{"))))
+        assert told[0]["error"] is None and told[0]["turns"] and told[0]["turns"] == told[1]["turns"]
+
+    def test_an_adapter_that_cannot_be_merged_is_named(self, row_file, clips, cold_start, tmp_path):
+        shutil.copytree(cold_start, tmp_path / "moved", ignore=shutil.ignore_patterns("merged", "checkpoint-*"))
+        config = json.loads((tmp_path / "moved" / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = str(tmp_path / "gone")
+        (tmp_path / "moved" / "adapter_config.json").write_text(json.dumps(config))
+        command = [sys.executable, os.path.join(RECIPES, "para_grpo.py"), "--model_name_or_path", tmp_path / "moved"]
+        command += ["--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path / "out", *SMALL]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        assert done.returncode and f"could not be merged with '{tmp_path / 'gone'}'" in done.stderr
 
     def test_ablation(self, tmp_path):
         """Two rows of a small ablation, run again: finished cells are not repeated."""
-        import json
-
         flags = ["--output_dir", tmp_path, "--seeds", 1, "--rows", "GRPO", "anchors with a baseline", "--tokens", 900]
         flags += ["--toy_videos", 12, "--eval_rows", 4, "--per_device_train_batch_size", 8]
         text = run("ablation/run.py", *flags)

@@ -1,7 +1,7 @@
 import contextlib
 
 import pytest
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
 from paravt import CropVideo, FrameBudgetCollator, ParallelRollout
 from paravt.engines import Sample

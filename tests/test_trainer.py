@@ -1,12 +1,11 @@
 import copy
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
+from conftest import two_ranks
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
@@ -302,16 +301,21 @@ class TestConfig:
 
 
 SCRIPT = """
-import sys, torch
+import os, signal, sys, torch
 torch.set_num_threads(1)
 from datasets import Dataset
-from transformers import AutoProcessor
+from transformers import AutoProcessor, TrainerCallback
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, toy
 from paravt.chat import prepare_processor
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
+class Killed(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
 if __name__ == "__main__":
-    checkpoint, videos, out, steps, resume = sys.argv[1:]
+    checkpoint, videos, out, steps, kind = sys.argv[1:]
     processor = prepare_processor(AutoProcessor.from_pretrained(checkpoint), 1024)
     args = ParaGRPOConfig(
         out, per_device_train_batch_size=4, num_generations=4, max_completion_length=64, max_steps=int(steps),
@@ -321,6 +325,7 @@ if __name__ == "__main__":
     trainer = ParaGRPOTrainer(
         checkpoint, [accuracy_reward, format_reward, tool_reward], args,
         train_dataset=Dataset.from_list(toy.make_rows(videos, 12)), processing_class=processor,
+        callbacks=[Killed()] if kind == "killed" else [],
     )
     prepare = trainer.data_collator.prepare
 
@@ -330,7 +335,7 @@ if __name__ == "__main__":
         return row
 
     trainer.data_collator.prepare = told
-    trainer.train(resume_from_checkpoint=resume == "yes")
+    trainer.train(resume_from_checkpoint=kind == "resumed")
     print("finished", trainer.state.global_step, flush=True)
 """
 
@@ -341,50 +346,28 @@ def drawn(text):
 
 @pytest.mark.slow
 class TestProcesses:
-    def run(self, tmp_path, checkpoint, steps, resume="no", launcher=(), wait=True):
+    @pytest.fixture
+    def script(self, tmp_path):
         (tmp_path / "train.py").write_text(SCRIPT)
-        command = [
-            sys.executable,
-            *launcher,
-            str(tmp_path / "train.py"),
-            checkpoint,
-            str(tmp_path / "v"),
-            str(tmp_path / "out"),
-            str(steps),
-            resume,
-        ]
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "ACCELERATE_USE_CPU": "true"},
-        )
-        return process.communicate(timeout=280)[0] if wait else process
+        return tmp_path / "train.py"
 
-    def test_resume_after_a_kill_draws_the_same_budgets(self, tmp_path, toy_checkpoint):
-        whole = drawn(self.run(tmp_path, toy_checkpoint, 8))
-        for checkpoint in (tmp_path / "out").glob("checkpoint-*"):
-            checkpoint.rename(tmp_path / f"old-{checkpoint.name}")
-        process = self.run(tmp_path, toy_checkpoint, 8, wait=False)
-        start = time.time()
-        while not (tmp_path / "out" / "checkpoint-3" / "trainer_state.json").exists() and time.time() - start < 200:
-            time.sleep(0.1)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        text = self.run(tmp_path, toy_checkpoint, 8, resume="yes")
-        resumed = drawn(text)
-        assert "finished 8" in text and len(resumed) >= 4, text[-2000:]
-        assert (
-            all(whole[key] == budget for key, budget in resumed.items() if key in whole)
-            and resumed.keys() & whole.keys()
-        )
+    def test_resume_after_a_kill_draws_the_same_budgets(self, tmp_path, script, toy_checkpoint):
+        def run(kind, out):
+            command = [sys.executable, script, toy_checkpoint, tmp_path / "videos", tmp_path / out, "8", kind]
+            return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 
-    def test_two_ranks(self, tmp_path, toy_checkpoint):
-        text = self.run(
-            tmp_path,
-            toy_checkpoint,
-            3,
-            launcher=("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29611"),
-        )
-        assert text.count("finished 3") == 2, text[-3000:]
+        whole = run("whole", "whole")
+        killed = run("killed", "out")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+        saved = {path.name for path in (tmp_path / "out").glob("checkpoint-*")}
+        assert saved == {"checkpoint-1", "checkpoint-2", "checkpoint-3"}
+        resumed = run("resumed", "out")
+        assert "finished 8" in resumed.stdout, resumed.stderr[-3000:]
+        before, after = drawn(whole.stdout), drawn(resumed.stdout)
+        assert len(after) >= 4 and after.keys() & before.keys()
+        assert all(before[key] == budget for key, budget in after.items() if key in before)
+
+    def test_two_ranks(self, tmp_path, script, toy_checkpoint):
+        arguments = [toy_checkpoint, tmp_path / "videos", tmp_path / "out", "3", "whole"]
+        ranks = two_ranks(tmp_path / "logs", script, *arguments)
+        assert ranks.code == 0 and all("finished 3" in text for text in ranks.stdout), ranks

@@ -1,6 +1,5 @@
 """The rollout on the real vLLM engine, its CPU build. `.ci/run` runs these in an environment of their own."""
 
-import os
 import subprocess
 import sys
 import time
@@ -8,24 +7,25 @@ import urllib.request
 
 import pytest
 import torch
+from conftest import RANKS, free_port, two_ranks
 from datasets import Dataset
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
-from trl import ModelConfig
-from trl.data_utils import prepare_multimodal_messages
+from trl import ModelConfig, prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout, rollout
 from paravt.chat import Chat, prepare_processor
 from paravt.engines import FORBIDDEN
 from paravt.engines.checkpoints import quantization_config
 from paravt.engines.transformers import TransformersEngine
-from paravt.engines.vllm import VLLMEngine, VLLMServerEngine, sampling_of
+from paravt.engines.trl import connect, sampling_of
+from paravt.engines.vllm import VLLMEngine, VLLMServerEngine
 from paravt.evaluation import measure_trainer
 from paravt.parser import ToolCall
 from paravt.rewards import accuracy_reward, format_reward
 
 
 vllm = pytest.importorskip("vllm", reason="THE VLLM TESTS ARE SKIPPED: vLLM is not installed here")
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 OPTIONS = {"max_model_len": 2048, "dtype": "float32", "enforce_eager": True, "logprobs_mode": "processed_logprobs"}
 
@@ -224,33 +224,36 @@ class TestColocate:
 
 @pytest.fixture(scope="module")
 def server(checkpoint, tmp_path_factory):
-    log = open(tmp_path_factory.mktemp("server") / "log", "w+")
+    log, port = tmp_path_factory.mktemp("server") / "log", free_port()
+    url = f"http://localhost:{port}"
     command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint, "--port", "8123",
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint, "--port", str(port),
         "--max-model-len", "2048", "--dtype", "float32", "--enforce-eager", "--logprobs-mode", "processed_logprobs",
         "--enable-scale-out", "--mm-processor-kwargs", '{"size": {"shortest_edge": 1024, "longest_edge": 16777216}}',
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=log, stderr=log)
+    with open(log, "w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
     try:
-        for _ in range(240):
-            try:
-                urllib.request.urlopen("http://localhost:8123/health", timeout=2)
-                break
-            except OSError:
-                assert process.poll() is None, open(log.name).read()[-3000:]
-                time.sleep(1)
-        yield "http://localhost:8123"
+        while not answers(f"{url}/health"):
+            assert process.poll() is None, log.read_text()[-3000:]
+            time.sleep(1)
+        yield url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait()
+
+
+def answers(url):
+    try:
+        return urllib.request.urlopen(url, timeout=60).status == 200
+    except OSError:
+        return False
 
 
 class TestServer:
     def test_equal_to_transformers(self, server, checkpoint, processor, prompts):
-        from trl.generation.vllm_client import VLLMClient
-
         limits = [12, 7, 12, 5, 12, 9]
-        engine = VLLMServerEngine(VLLMClient(server), processor)
+        engine = VLLMServerEngine(connect(server), processor)
         assert engine.max_length == 2048
         found = generate(engine, prompts, limits)
         expected = generate(reference(checkpoint, processor), prompts, limits)
@@ -258,24 +261,17 @@ class TestServer:
             assert mine.ids == theirs.ids and mine.finished == theirs.finished
             assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-3)
 
-    def test_two_ranks(self, server, checkpoint, toy_rows):
+    def test_two_ranks(self, server, checkpoint, toy_rows, tmp_path):
         """Ranks ask the server independently: no barrier between rounds, and every completion is the rank's own."""
-        two_ranks(checkpoint, server, toy_rows[0]["videos"][0])
+        play_on_two_ranks(tmp_path, checkpoint, server, toy_rows[0]["videos"][0])
 
 
-def test_two_ranks_with_a_part_each(checkpoint, toy_rows):
+def test_two_ranks_with_a_part_each(checkpoint, toy_rows, tmp_path):
     """Tensor parallelism: unequal numbers of rollouts, calls and images; both ranks draw the same tokens."""
-    two_ranks(checkpoint, "parts", toy_rows[0]["videos"][0])
+    play_on_two_ranks(tmp_path, checkpoint, "parts", toy_rows[0]["videos"][0])
 
 
-def two_ranks(*arguments):
-    command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29617", "tests/ranks.py"]
-    settings = {
-        "ACCELERATE_USE_CPU": "true", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, *command, *arguments], capture_output=True, text=True, timeout=300,
-        env={**os.environ, **settings}, cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-    )  # fmt: skip
-    assert done.returncode == 0 and done.stdout.count("is right") == 2, done.stdout[-1000:] + done.stderr[-3000:]
+def play_on_two_ranks(folder, *arguments):
+    settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    ranks = two_ranks(folder, RANKS, *arguments, **settings)
+    assert ranks.code == 0 and all("is right" in text for text in ranks.stdout), ranks

@@ -4,6 +4,7 @@ Generation behind one protocol: token ids and images in, sampled ids and their l
 - `transformers`: by the model itself
 - `vllm`: by vLLM, in this process, in the training process, or on a server
 - `weights`: weights on their way to vLLM, without drift
+- `trl`: what they need of TRL beyond its public API
 - `features`: pictures as what the model takes
 - `checkpoints`: checkpoints and the adapters on them
 """

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import torch
 from PIL import Image
@@ -12,11 +13,10 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
-from trl.distributed import DistributedBackend
-from trl.models import unwrap_model_for_generation
 
 from . import Sample, forbidden_ids
 from .features import image_features
+from .trl import open_policy, ranks_that_share_the_policy
 
 
 class _LogProbs(LogitsProcessor, StoppingCriteria):
@@ -69,29 +69,13 @@ class TransformersEngine:
     @classmethod
     def from_trainer(cls, trainer) -> "TransformersEngine":
         """The policy of a TRL trainer, with the trainer's sampling settings."""
-
-        distributed = DistributedBackend(trainer.accelerator)
-        # Before training nothing would gather the weights of a layer on its way.
-        gather = trainer.args.ds3_gather_for_generation or trainer.model_wrapped is trainer.model
-
-        @contextmanager
-        def open_policy():
-            with (
-                unwrap_model_for_generation(
-                    trainer.model_wrapped,
-                    trainer.accelerator,
-                    gather_deepspeed3_params=gather,
-                    generation_kwargs=trainer.generation_kwargs,
-                    gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-                ) as model,
-                distributed.summon_full_params(trainer.model_wrapped, recurse=False),
-            ):
-                yield model
-
-        batch = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
-        sharded = distributed.is_fsdp or (distributed.is_zero3 and not gather)
-        group = trainer.accelerator if sharded and trainer.accelerator.num_processes > 1 else None
-        return cls(open_policy, trainer.processing_class, trainer.generation_config, max_batch=batch, group=group)
+        return cls(
+            partial(open_policy, trainer),
+            trainer.processing_class,
+            trainer.generation_config,
+            max_batch=trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation,
+            group=ranks_that_share_the_policy(trainer),
+        )
 
     def greedy(self) -> "TransformersEngine":
         """From now on the likeliest token is taken."""

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
-from trl.import_utils import is_vllm_available
 
 from . import Sample, forbidden_ids
+from .trl import awake, client_of, is_vllm_available, longest_conversation, place_features, sampling_of
 
 
 # A sampled token with this bias has no probability left; its share goes to the legal ones.
@@ -79,18 +79,8 @@ class VLLMEngine:
     @contextmanager
     def session(self) -> Iterator[None]:
         """Within it the engine is awake, with the weights of this step: they are pushed once, not once per round."""
-        generation = self.generation
-        if generation is None or not generation.enable_sleep_mode:
+        with nullcontext() if self.generation is None else awake(self.generation):
             yield
-            return
-        if generation._llm_weights_sleeping:
-            generation.sync_weights()
-        self.llm.wake_up(tags=["kv_cache"])
-        try:
-            yield
-        finally:
-            self.llm.sleep(level=2)
-            generation._llm_weights_sleeping = True
 
     def generate(
         self,
@@ -185,24 +175,20 @@ class VLLMServerEngine:
 
     def __init__(self, client, processor, sampling: dict | None = None, ready: Callable | None = None, concurrency=64):
         self.client, self.processor, self.tokenizer = client, processor, processor.tokenizer
-        self.processing_class, self.ready, self.concurrency = processor, ready, concurrency
+        self.ready, self.concurrency = ready, concurrency
         sampling = {"temperature": 0.0, **(sampling or {})}
         bias = {str(i): _NEVER for i in forbidden_ids(self.tokenizer)}
         named = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p")
         self.sampling = {name: sampling.pop(name) for name in named if name in sampling}
         bias = {**(sampling.pop("logit_bias", None) or {}), **bias}
         self.sampling["generation_kwargs"] = {**sampling, "logit_bias": bias}
-        self.max_length = client._get(f"{client.base_url}/v1/models")["data"][0]["max_model_len"]
+        self.max_length = longest_conversation(client)
 
     @classmethod
     def from_trainer(cls, trainer) -> "VLLMServerEngine":
         """The server of a TRL trainer, with the trainer's sampling settings."""
-        from trl.generation.vllm_client import VLLMClient
-
-        generation = trainer.vllm_generation
-        url = generation.server_base_url or f"http://{generation.server_host}:{generation.server_port}"
-        client = VLLMClient(base_url=url, connection_timeout=generation.server_timeout)
-        return cls(client, trainer.processing_class, sampling_of(generation), trainer.accelerator.wait_for_everyone)
+        sampling = sampling_of(trainer.vllm_generation)
+        return cls(client_of(trainer), trainer.processing_class, sampling, trainer.accelerator.wait_for_everyone)
 
     def greedy(self) -> "VLLMServerEngine":
         """From now on the likeliest token is taken."""
@@ -224,8 +210,6 @@ class VLLMServerEngine:
         done: Callable[[int, Sample], None] | None = None,
     ) -> list[Sample]:
         """One sequence per prompt; see [`~engines.Engine.generate`]."""
-        from trl.generation.vllm_generation import VLLMGeneration
-
         if not prompts:
             return []
         distinct = {tuple(map(id, row)): row for row in images if row}
@@ -234,10 +218,10 @@ class VLLMServerEngine:
         eos = self.tokenizer.eos_token_id
 
         def ask(i: int) -> Sample:
-            placed = VLLMGeneration._place_features(self, features.get(tuple(map(id, images[i]))), prompts[i])
+            theirs = features.get(tuple(map(id, images[i])))
+            placed = place_features(theirs, prompts[i], self.processor.image_token_id)
             if placed is not None:
-                theirs = features[tuple(map(id, images[i]))]["mm_placeholders"]["image"]
-                tokens = [sum(p["length"] for p in found) for found in (placed["mm_placeholders"]["image"], theirs)]
+                tokens = [sum(p["length"] for p in made["mm_placeholders"]["image"]) for made in (placed, theirs)]
                 if tokens[0] != tokens[1]:
                     size = {"shortest_edge": self.processor.image_processor.size["shortest_edge"]}
                     raise RuntimeError(
@@ -260,10 +244,3 @@ class VLLMServerEngine:
                 if done is not None:
                     done(i, samples[i])
         return samples
-
-
-def sampling_of(generation) -> dict:
-    """Sampling parameters of TRL's `VLLMGeneration`."""
-    names = ("repetition_penalty", "temperature", "top_p", "top_k")
-    found = {name: getattr(generation, name) for name in names}
-    return {**found, "min_p": generation.min_p or 0.0, **generation.generation_kwargs}

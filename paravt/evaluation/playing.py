@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
 from .. import video
 from ..anchors import is_parseable

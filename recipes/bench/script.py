@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, toy
 from paravt.engines import Sample

@@ -71,15 +71,15 @@ def rank(model: str, folder: str) -> None:
     """One rank: the same rollouts with and without a barrier at every round, in turn."""
     from accelerate import Accelerator
     from transformers import AutoProcessor
-    from trl.generation.vllm_client import VLLMClient
 
     from paravt import ParallelRollout
     from paravt.chat import prepare_processor
+    from paravt.engines.trl import connect
     from paravt.engines.vllm import VLLMServerEngine
 
     accelerator = Accelerator(cpu=True)
     processor = prepare_processor(AutoProcessor.from_pretrained(model), 1024)
-    engine = VLLMServerEngine(VLLMClient(URL), processor)
+    engine = VLLMServerEngine(connect(URL), processor)
     engine.sampling["generation_kwargs"]["ignore_eos"] = True
     prompts = prompts_of(processor, COUNT, os.path.join(folder, f"toy-{accelerator.process_index}"))
     player = ParallelRollout(max_report_length=REPORT, max_pixels=1024, max_turns=4)
