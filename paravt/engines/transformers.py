@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from PIL import Image
+from torch.distributed.fsdp import register_fsdp_forward_method
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
@@ -87,10 +88,14 @@ class TransformersEngine:
         """Within it the model is ready to generate: sharded weights are gathered once, not once per round."""
         with self._open() as model, torch.no_grad():
             self._model = model
+            # From transformers 5.18 on `generate` runs the vision tower before the forward pass, in which FSDP2 would
+            # gather the weights; with others this does nothing.
+            register_fsdp_forward_method(model, "generate")
             try:
                 yield
             finally:
                 self._model = None
+                vars(model).pop("generate", None)
 
     def generate(
         self,
