@@ -12,6 +12,12 @@ def _any_of(texts: Iterable[str]) -> re.Pattern:
     return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or "(?!)")
 
 
+def _strip(tokens: re.Pattern, text: str) -> str:
+    while tokens.search(text):  # what is left may come together to one
+        text = tokens.sub("", text)
+    return text
+
+
 class Chat:
     """
     The chat template of a vision-language model as token segments: a prompt, the think prefix, and what stands between
@@ -31,20 +37,18 @@ class Chat:
         self.image_token = processor.image_token
         added = self.tokenizer.added_tokens_decoder.values()
         self._control = _any_of(token.content for token in added if token.special)
-        self._markers = _any_of(token.content for token in added)
+        self._added = _any_of(token.content for token in added)
 
     def tokenize(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
 
-    def plain(self, text: str, tags: bool = False) -> str:
-        """
-        Text without anything that would become an added token, such as an image placeholder or `</tool_response>`.
-        With `tags` the ones that a prompt may speak of stay (`<think>`, `<tool_call>`): those that are not special.
-        """
-        markers = self._control if tags else self._markers
-        while markers.search(text):
-            text = markers.sub("", text)
-        return text
+    def strip_control_tokens(self, text: str) -> str:
+        """A prompt without image placeholders and the like. Tags that it may speak of stay, such as `<think>`."""
+        return _strip(self._control, text)
+
+    def strip_added_tokens(self, text: str) -> str:
+        """A text without anything that would become an added token: no control token, no tag such as `<think>`."""
+        return _strip(self._added, text)
 
     def image_tokens(self, image) -> int:
         """Visual tokens of an image, from its size alone."""
@@ -69,7 +73,7 @@ class Chat:
         text = "".join(piece + image for piece, image in zip(pieces, [*expanded, ""], strict=True))
         return self.tokenize(text), images
 
-    def between(self, messages: list[dict]) -> list[int]:
+    def ids_between_turns(self, messages: list[dict]) -> list[int]:
         """
         Ids from the end of an assistant turn, its end token excluded, to the start of the next, with `messages` (tool
         or user) between them: what the template adds to a dummy conversation when they are appended.

@@ -84,7 +84,7 @@ class FrameBudgetCollator(TrainerCallback):
     def prepare(self, row: dict) -> dict:
         """The row with `prompt`, `images`, `question`, resolved `videos` and the drawn `frame_budget`."""
         question = " ".join(_text(m) for m in row["prompt"] if m["role"] == "user").replace("<video>", "").strip()
-        row = {**row, "question": self.chat.plain(question, tags=True), "images": [], "video_error": None}
+        row = {**row, "question": self.chat.strip_control_tokens(question), "images": [], "video_error": None}
         videos = [
             v["video"] if isinstance(v, dict) else v
             for v in (row.get("videos") if row.get("videos") is not None else [])
@@ -118,7 +118,7 @@ class FrameBudgetCollator(TrainerCallback):
         ]
 
     def _messages(self, row: dict, clips: list[video.Clip]) -> list[dict]:
-        messages = [{"role": m["role"], "content": self.chat.plain(_text(m), tags=True)} for m in row["prompt"]]
+        messages = [{"role": m["role"], "content": self.chat.strip_control_tokens(_text(m))} for m in row["prompt"]]
         if messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": system_prompt(tools=self.tools)})
         elif self.tools and not offers_tool(messages[0]["content"]):
@@ -178,12 +178,11 @@ class SupervisedCollator:
         prefix = "" if row.get("window") is not None else self.chat.prefix_text
         for message in row["completion"]:
             if message["role"] != "assistant":
-                pending.append(
-                    {"role": message["role"], "content": self.chat.plain(_text(message)), "name": "crop_video"}
-                )
+                content = self.chat.strip_added_tokens(_text(message))
+                pending.append({"role": message["role"], "content": content, "name": "crop_video"})
                 continue
             text = _text(message)
-            placed = self.chat.between(pending) if pending else []
+            placed = self.chat.ids_between_turns(pending) if pending else []
             # The prefix has the tokens of a rollout; it is learned, so that a run without it starts alike.
             start = self.chat.prefix if prefix and text.startswith(prefix) else []
             text = text[len(prefix) :] if start else text

@@ -14,13 +14,66 @@ class ParaGRPOConfig(GRPOConfig):
     r"""
     Configuration class for the [`ParaGRPOTrainer`].
 
-    It inherits every parameter from [`~trl.GRPOConfig`] and adds the knobs below; the help text of each says what it
-    does.
+    This class includes only the parameters that are specific to PARA-GRPO. For those of the trainer below it, see
+    [`~trl.GRPOConfig`]; of these the default of `vllm_importance_sampling_mode` differs (`"token_truncate"`, where
+    TRL's mask for whole sequences can drop a long rollout for a few tokens).
+
+    Parameters:
+        > Parameters that control exploration anchoring
+
+        anchor_weight (`float`, *optional*, defaults to `0.5`):
+            Weight of the anchor in the advantage, `A[i, t] = A[i] + anchor_weight * credit[i, t]`. 0 turns it off.
+        anchor_tags (`dict[str, float]`, *optional*):
+            Credit of the tokens of each tag of a well-formed element, on the command line as JSON. By default the
+            closing tags: 0.4 for `</think>`, 0.3 for `</tool_call>` and 0.3 for `</answer>`.
+        anchor_penalty (`float`, *optional*, defaults to `0.3`):
+            Penalty of the token at which a turn leaves the grammar.
+        think_prefix (`bool`, *optional*, defaults to `True`):
+            Whether `<think>` is placed at the start of every assistant turn, without loss.
+
+        > Parameters that control frames
+
+        frame_budgets (`list[int]`, *optional*, defaults to `[4, 8, 16, 32, 64]`):
+            Numbers of overview frames, one drawn per prompt and epoch and shared by the prompt's group. One value
+            turns gating off.
+        max_pixels (`int`, *optional*, defaults to `50176`):
+            Largest area of a frame, in pixels.
+        video_backend (`str`, *optional*, defaults to `"pyav"`):
+            Decoder: `"pyav"`, or `"decord"`, which falls back to PyAV for files in which the two disagree.
+        snap_overview (`bool`, *optional*, defaults to `False`):
+            Whether key frames may stand in for overview frames near them, with their true times: cheaper to decode.
+        crop_fps (`float`, *optional*, defaults to `1.0`):
+            Frames per second of a crop.
+        crop_frames (`int`, *optional*, defaults to `16`):
+            Most frames of a crop.
+        max_bad_rows (`float`, *optional*, defaults to `0.05`):
+            Share of rows with a bad video up to which the run goes on.
+
+        > Parameters that control rollouts
+
+        dispatch (`str`, *optional*, defaults to `"parallel"`):
+            How calls are served: `"parallel"`, `"sequential"` (one a turn) or `"none"`.
+        max_turns (`int`, *optional*, defaults to `3`):
+            Turns in which tools may be called; one more, for the answer, follows.
+        max_calls_per_turn (`int`, *optional*, defaults to `5`):
+            Calls served in a turn.
+        max_calls (`int`, *optional*, defaults to `15`):
+            Calls served in an episode.
+        max_turn_length (`int`, *optional*, defaults to `2048`):
+            Most new tokens of a turn of the main agent.
+        max_report_length (`int`, *optional*, defaults to `512`):
+            Most new tokens of a sub-agent.
+
+        > Parameters that control rewards
+
+        format_weight (`float`, *optional*, defaults to `1.0`):
+            Weight of the graded format reward.
+        tool_weight (`float`, *optional*, defaults to `1.0`):
+            Weight of the tool reward.
     """
 
     _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + ["anchor_tags"]
 
-    # A mask for whole sequences, TRL's default, can drop a long rollout for a few tokens.
     vllm_importance_sampling_mode: str = field(
         default="token_truncate",
         metadata={"help": GRPOConfig.__dataclass_fields__["vllm_importance_sampling_mode"].metadata["help"]},

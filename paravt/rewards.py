@@ -4,7 +4,7 @@
 and `options` of the rows, and `turns` and `tool_calls` of [`ParallelRollout`] where it made the rollouts.
 """
 
-from .anchors import read_turn
+from .anchors import parse_turn
 from .answers import (
     QUESTION_TYPES,
     assistant_turns,
@@ -66,10 +66,10 @@ def format_reward(completions, **columns) -> list[float]:
     scores = []
     for completion, turns in zip(completions, _column(columns, "turns", len(completions)), strict=True):
         texts = assistant_turns(completion, turns)
-        readings = [read_turn(text, last=i == len(texts) - 1) for i, text in enumerate(texts)]
-        thought = sum(any(tag == "</think>" for *_, tag in r.tags) for r in readings) / len(readings)
-        kept = sum(r.fault is None for r in readings) / len(readings)
-        scores.append((thought + kept + readings[-1].answered) / 3)
+        parsed = [parse_turn(text, last=i == len(texts) - 1) for i, text in enumerate(texts)]
+        thought = sum(any(tag == "</think>" for *_, tag in turn.tags) for turn in parsed) / len(parsed)
+        kept = sum(turn.fault is None for turn in parsed) / len(parsed)
+        scores.append((thought + kept + parsed[-1].answered) / 3)
     return scores
 
 

@@ -1,5 +1,6 @@
 """PARA-GRPO: TRL's `GRPOTrainer` with an anchor in the advantage, frame budgets and parallel rollouts."""
 
+import math
 import time
 from contextlib import nullcontext
 
@@ -14,7 +15,7 @@ from .engines.vllm import VLLMEngine, require_vllm
 from .engines.weights import keep_gradients, loadable_weights, push_exact_weights
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
-from .video import LazyFrame, VideoError, prefetch
+from .video import Clip, LazyFrame, VideoError, prefetch
 from .video.timeline import MULTIPLE
 
 
@@ -71,36 +72,93 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         mode = "train" if self.model.training else "eval"
-        clips = self._decode(inputs, mode)
+        start = time.perf_counter()
+        clips = self._decode(inputs)
+        if clips or any(row.get("video_error") for row in inputs):
+            self._check_bad_rows(mode, inputs)
+            self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
         with reuse_features(self.processing_class):
             output = super()._generate_and_score_completions(inputs)
         for clip in clips:
             clip.release()
         failed = torch.tensor([bool(row.get("video_error")) for row in inputs], device=output["advantages"].device)
-        output["advantages"] = output["advantages"].masked_fill(failed, 0.0)
+        output["advantages"] = output["advantages"].masked_fill(failed, 0.0)  # (B,)
 
-        ids, mask = output["completion_ids"], output["completion_mask"]
+        ids, mask = output["completion_ids"], output["completion_mask"]  # (B, T)
         sampled = mask * output["tool_mask"] if "tool_mask" in output else mask
         lengths = mask.sum(1).tolist()
-        rows = [(i[:n], m[:n]) for i, m, n in zip(ids.tolist(), sampled.tolist(), lengths, strict=True)]
+        rollouts = [(i[:n], m[:n]) for i, m, n in zip(ids.tolist(), sampled.tolist(), lengths, strict=True)]
         if self.args.anchor_weight:
             credit = torch.zeros(ids.shape, device=ids.device)  # (B, T)
-            for b, values in enumerate(self._credit(rows)):
+            for b, values in enumerate(self._credit(rollouts)):
                 credit[b, : len(values)] = torch.tensor(values, device=ids.device)
             credit = credit * sampled * ~failed[:, None]
+            # The anchor: a credit per token on top of the advantage of the rollout.
             output["advantages"] = output["advantages"][:, None] + self.args.anchor_weight * credit
             output["advantages"] = output["advantages"] * sampled
         if "importance_sampling_ratio" in output and "truncate" in self.args.vllm_importance_sampling_mode:
             self._log_truncated(mode, output["importance_sampling_ratio"], sampled)
-        self._log_rollouts(mode, inputs, [is_parseable(*row, self._tokenizer) for row in rows])
+        self._log_rollouts(mode, inputs, [is_parseable(*rollout, self._tokenizer) for rollout in rollouts])
         return output
 
-    def _credit(self, rows: list[tuple[list[int], list[int]]]) -> list[list[float]]:
+    def _credit(self, rollouts: list[tuple[list[int], list[int]]]) -> list[list[float]]:
         """Credit per token of each rollout, from its token ids and mask."""
         tags, penalty = self.args.anchor_tags, self.args.anchor_penalty
-        return [structural_credit(*row, self._tokenizer, tags=tags, penalty=penalty) for row in rows]
+        return [structural_credit(*rollout, self._tokenizer, tags=tags, penalty=penalty) for rollout in rollouts]
 
-    def _log_truncated(self, mode, ratio: torch.Tensor, sampled: torch.Tensor) -> None:
+    def _generate(self, prompts):
+        *head, completions, logprobs, extra, images, tool_images = super()._generate(prompts)
+        if "turns" in extra:  # what reward functions and logs see: messages, not one text with the template in it
+            completions = extra["turns"]
+        return *head, completions, logprobs, extra, images, tool_images
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._rewards = rewards  # (ranks * B, reward functions)
+        return rewards
+
+    # -------------------------------------------------------------------------------------------------------- videos
+
+    def _decode(self, inputs: list[dict]) -> list[Clip]:
+        """
+        Decodes the distinct clips of the generation batch, all at once, and returns them. A clip that fails spoils its
+        rows only: they say so in `video_error`, and have grey frames.
+        """
+        clips_of = [
+            {id(frame.clip): frame.clip for frame in row.get("images") or [] if isinstance(frame, LazyFrame)}
+            for row in inputs
+        ]
+        clips = {key: clip for row_clips in clips_of for key, clip in row_clips.items()}
+        prefetch(clips.values())
+        errors = {}
+        for key, clip in clips.items():
+            try:
+                clip.load()
+            except VideoError as error:
+                clip.fill()
+                errors[key] = str(error)
+        for row, row_clips in zip(inputs, clips_of, strict=True):
+            broken = [errors[key] for key in row_clips if key in errors]
+            if broken:
+                row["video_error"] = broken[0]
+        return list(clips.values())
+
+    def _check_bad_rows(self, mode: str, inputs: list[dict]) -> None:
+        """Counts rows with a bad video, and raises once they are more than `max_bad_rows`."""
+        errors = [row["video_error"] for row in inputs if row.get("video_error")]
+        self._videos_seen += len(inputs)
+        self._videos_failed += len(errors)
+        share = self._videos_failed / self._videos_seen
+        if self._videos_failed and share > self.args.max_bad_rows and self._videos_seen >= 20:
+            raise RuntimeError(
+                f"{share:.0%} of the rows so far had a video that cannot be decoded, more than `max_bad_rows` "
+                f"{self.args.max_bad_rows:.0%}; the last: {errors[0] if errors else ''}"
+            )
+        self._metrics[mode]["video/failed"].append(float(self._videos_failed))
+
+    # ------------------------------------------------------------------------------------------------------- metrics
+
+    def _log_truncated(self, mode: str, ratio: torch.Tensor, sampled: torch.Tensor) -> None:
         """Share of sampled tokens, or of rollouts, whose importance ratio was cut."""
         low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
         cut = torch.zeros_like(ratio, dtype=torch.bool)
@@ -111,85 +169,55 @@ class ParaGRPOTrainer(GRPOTrainer):
         total = self.accelerator.gather(counts[None]).sum(0)
         self._metrics[mode]["sampling/truncated_share"].append((total[0] / total[1].clamp(min=1)).item())
 
-    def _decode(self, inputs, mode) -> list:
-        """Decodes the distinct clips of the generation batch, all at once; a clip that fails spoils its rows only."""
-        start = time.perf_counter()
-        frames = [frame for row in inputs for frame in row.get("images") or [] if isinstance(frame, LazyFrame)]
-        clips = {id(frame.clip): frame.clip for frame in frames}
-        errors = {}
-        prefetch(clips.values())
-        for key, clip in clips.items():
-            try:
-                clip.load()
-            except VideoError as error:
-                clip.fill()
-                errors[key] = str(error)
-        for row in inputs if errors else []:
-            owners = [id(f.clip) for f in row.get("images") or [] if isinstance(f, LazyFrame)]
-            row["video_error"] = next((errors[i] for i in owners if i in errors), row.get("video_error"))
-        if clips or any(row.get("video_error") for row in inputs):
-            self._videos_seen += len(inputs)
-            self._videos_failed += sum(bool(row.get("video_error")) for row in inputs)
-            share = self._videos_failed / self._videos_seen
-            if self._videos_failed and share > self.args.max_bad_rows and self._videos_seen >= 20:
-                last = next((row["video_error"] for row in inputs if row.get("video_error")), "")
-                raise RuntimeError(
-                    f"{share:.0%} of the rows so far had a video that cannot be decoded, more than `max_bad_rows` "
-                    f"{self.args.max_bad_rows:.0%}; the last: {last}"
-                )
-            self._metrics[mode]["video/failed"].append(float(self._videos_failed))
-            self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
-        return list(clips.values())
-
-    def _generate(self, prompts):
-        *head, completions, logprobs, extra, images, tool_images = super()._generate(prompts)
-        if "turns" in extra:  # what reward functions and logs see: messages, not one text with the template in it
-            completions = extra["turns"]
-        return *head, completions, logprobs, extra, images, tool_images
-
-    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self._rewards = rewards
-        return rewards
-
-    def _log_rollouts(self, mode, inputs, parseable):
+    def _log_rollouts(self, mode: str, inputs: list[dict], parseable: list[bool]) -> None:
         """The metrics of the method, over all ranks, whole and by frame budget."""
-        count, rank = len(inputs), self.accelerator.process_index
-        rewards = self._rewards[rank * count : (rank + 1) * count]
-        total = (rewards * self.reward_weights.to(rewards.device)).nansum(1).tolist()
-        accuracy = [None] * count
-        if "accuracy_reward" in self.reward_func_names:
-            column = rewards[:, self.reward_func_names.index("accuracy_reward")].tolist()
-            accuracy = [None if value != value else value for value in column]
-        rows = []
-        for i, row in enumerate(inputs):
-            stats = episode_stats(row.get("tool_calls") or [], parseable[i], accuracy[i])
-            rows.append([float(row.get("frame_budget") or 0), total[i], *stats.values()])
-        names = list(stats)
-        device = self.accelerator.device
-        gathered = self.accelerator.gather(torch.tensor(rows, device=device)).tolist()  # (ranks * B, 2 + stats)
-        known = any("tool_calls" in row for row in inputs)
-        logged = summarise(dict(zip(names, row[2:], strict=True)) for row in gathered)
-        metrics = {"format/compliance": logged["compliance"]}
-        if known:
-            named = ("calls_per_rollout", "calls_per_turn", "call_rate", "failure_rate", "over_budget_rate")
-            metrics |= {f"tools/{name}": logged[name] for name in named if name in logged}
-            if "answered_without_tool_accuracy" in logged:
-                metrics["answered_without_tool_accuracy"] = logged["answered_without_tool_accuracy"]
-            for budget in sorted({row[0] for row in gathered if row[0]}):
-                metrics |= self._by_budget(budget, [r for r in gathered if r[0] == budget], names.index("callers") + 2)
+        rewards, accuracies = self._scores(len(inputs))
+        mine = [
+            {
+                "budget": float(row.get("frame_budget") or 0),
+                "reward": reward,
+                **episode_stats(row.get("tool_calls") or [], keeps_format, accuracy),
+            }
+            for row, reward, accuracy, keeps_format in zip(inputs, rewards, accuracies, parseable, strict=True)
+        ]
+        names = list(mine[0])
+        table = torch.tensor([list(rollout.values()) for rollout in mine], device=self.accelerator.device)
+        gathered = self.accelerator.gather(table).tolist()  # (ranks * B, names)
+        rollouts = [dict(zip(names, values, strict=True)) for values in gathered]
+
+        rates = summarise(rollouts)
+        metrics = {"format/compliance": rates["compliance"]}
+        if any("tool_calls" in row for row in inputs):  # rollouts of our own, whose calls are known
+            for name in ("calls_per_rollout", "calls_per_turn", "call_rate", "failure_rate", "no_room_rate"):
+                if name in rates:
+                    metrics[f"tools/{name}"] = rates[name]
+            if "answered_without_tool_accuracy" in rates:
+                metrics["answered_without_tool_accuracy"] = rates["answered_without_tool_accuracy"]
+            for budget in sorted({rollout["budget"] for rollout in rollouts if rollout["budget"]}):
+                metrics |= _by_budget(budget, [rollout for rollout in rollouts if rollout["budget"] == budget])
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
 
-    @staticmethod
-    def _by_budget(budget: float, rows: list[list[float]], callers: int) -> dict[str, float]:
-        called = [row[1] for row in rows if row[callers]]
-        skipped = [row[1] for row in rows if not row[callers]]
-        prefix = f"budget_{budget:g}"
-        found = {
-            f"{prefix}/reward": sum(row[1] for row in rows) / len(rows),
-            f"{prefix}/call_rate": len(called) / len(rows),
-        }
-        if called and skipped:
-            found[f"{prefix}/call_minus_skip"] = sum(called) / len(called) - sum(skipped) / len(skipped)
-        return found
+    def _scores(self, count: int) -> tuple[list[float], list[float | None]]:
+        """Weighted reward and accuracy of each rollout of this rank; an accuracy is `None` where there is none."""
+        rank = self.accelerator.process_index
+        mine = self._rewards[rank * count : (rank + 1) * count]
+        total = (mine * self.reward_weights.to(mine.device)).nansum(1).tolist()
+        if "accuracy_reward" not in self.reward_func_names:
+            return total, [None] * count
+        column = mine[:, self.reward_func_names.index("accuracy_reward")].tolist()
+        return total, [None if math.isnan(value) else value for value in column]
+
+
+def _by_budget(budget: float, rollouts: list[dict[str, float]]) -> dict[str, float]:
+    """Reward and call rate at one number of overview frames, and what calling gains there."""
+    callers = [rollout["reward"] for rollout in rollouts if rollout["callers"]]
+    skippers = [rollout["reward"] for rollout in rollouts if not rollout["callers"]]
+    prefix = f"budget_{budget:g}"
+    metrics = {
+        f"{prefix}/reward": sum(callers + skippers) / len(rollouts),
+        f"{prefix}/call_rate": len(callers) / len(rollouts),
+    }
+    if callers and skippers:
+        metrics[f"{prefix}/call_minus_skip"] = sum(callers) / len(callers) - sum(skippers) / len(skippers)
+    return metrics

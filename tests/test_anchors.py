@@ -1,6 +1,6 @@
 import pytest
 
-from paravt.anchors import is_parseable, read_turn, read_turns, structural_credit, token_texts
+from paravt.anchors import is_parseable, parse_turn, split_turns, structural_credit, token_texts
 from paravt.parser import ToolCall, render_tool_call
 
 
@@ -186,8 +186,11 @@ class TestReading:
 
     def test_prefix_belongs_to_its_turn(self, tokenizer):
         ids, mask = encode(tokenizer, ("<think>\n", 0), ("a</think>", 1), (RESPONSE, 0), ("b</think>", 1))
-        assert [turn.text for turn in read_turns(ids, mask, tokenizer)] == ["<think>\na</think>", "<think>\nb</think>"]
+        assert [turn.text for turn in split_turns(ids, mask, tokenizer)] == [
+            "<think>\na</think>",
+            "<think>\nb</think>",
+        ]
 
     def test_a_call_in_thought_breaks_the_grammar_where_it_opens(self):
         text = f"<think>maybe {CALL}</think><answer>B</answer>"
-        assert read_turn(text).fault == text.index("<tool_call>")
+        assert parse_turn(text).fault == text.index("<tool_call>")

@@ -86,7 +86,7 @@ class TestLimits:
             (e,), engine = play(toy_processor, [cfr], turns, engine=engine, max_report_length=20)
             assert len(engine.images[1][0]) == expected and e.slots[0].status == "ok"
 
-    def test_surplus_calls_are_over_budget_and_counted(self, toy_processor, cfr):
+    def test_surplus_calls_have_no_room_and_are_counted(self, toy_processor, cfr):
         from paravt.metrics import episode_stats, summarise
 
         turns = [["a</think>" + "".join(call(i, i + 2) for i in range(4)), ANSWER]]
@@ -100,8 +100,8 @@ class TestLimits:
             assert len(e.ids) <= limit
             statuses.add(tuple(found))
             stats = summarise([episode_stats([s.record() for s in e.slots], True, 1.0)])
-            assert stats["over_budget_rate"] == found.count("budget") / 4
-        assert any(0 < found.count("budget") < 4 for found in statuses), statuses
+            assert stats["no_room_rate"] == found.count("no_room") / 4
+        assert any(0 < found.count("no_room") < 4 for found in statuses), statuses
 
     def test_a_conversation_longer_than_the_engine_takes(self, toy_processor, cfr):
         engine = Script(toy_processor, [[ANSWER]])

@@ -30,7 +30,7 @@ class OneByOne(CropVideo):
         (report,) = self.engine.generate([prompt[0]], [prompt[1]], [REPORT])
         if not report.ids:
             raise ToolError("no report")
-        return chat.plain(chat.tokenizer.decode(report.ids, skip_special_tokens=True))
+        return chat.strip_added_tokens(chat.tokenizer.decode(report.ids, skip_special_tokens=True))
 
 
 OneByOne.crop_video.__doc__ = CropVideo.crop_video.__doc__  # TRL reads the tool's schema from it
