@@ -112,7 +112,7 @@ class TestImageFeatures:
 def test_ranks_that_share_a_sharded_model(toy_checkpoint, toy_rows, tmp_path):
     """Unequal numbers of rollouts and calls, one rank without calls and images: no hang, nothing is swapped."""
     ranks = two_ranks(tmp_path, RANKS, toy_checkpoint, "sharded", toy_rows[0]["videos"][0])
-    assert ranks.code == 0 and all("is right" in text for text in ranks.stdout), ranks
+    assert ranks.code == 0 and all("is right" in text for text in ranks.stdout), str(ranks)
 
 
 def test_a_sleeping_engine_wakes_once_per_rollout(toy_processor):

@@ -202,7 +202,7 @@ class TestEvaluate:
         ranks = two_ranks(tmp_path / "logs", os.path.join(RECIPES, "evaluate.py"), *flags, *LIMITS)
         parts = [(tmp_path / name).read_text().splitlines() for name in ("records.jsonl", "records.1.jsonl")]
         ids = [json.loads(line)["id"] for lines in parts for line in lines]
-        assert [len(lines) for lines in parts] == [3, 3] and len(set(ids)) == 6, ranks
+        assert [len(lines) for lines in parts] == [3, 3] and len(set(ids)) == 6, str(ranks)
         assert ranks.code == 1 and [text.count("3 questions failed") for text in ranks.stdout] == [1, 0]
 
     def test_sequential_dispatch(self, asked, tasks, tmp_path):

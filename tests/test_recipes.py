@@ -179,7 +179,7 @@ class TestRecipes:
             tmp_path / "logs", tmp_path / "told.py", *flags, "--frame_budgets", "4", *SMALL,
             ACCELERATE_USE_FSDP="true", **environment,
         )  # fmt: skip
-        assert ranks.code == 0 and "after  K=4" in ranks.stdout[0], ranks
+        assert ranks.code == 0 and "after  K=4" in ranks.stdout[0], str(ranks)
         assert all("sharded: DTensor" in text for text in ranks.stdout)
         assert (tmp_path / "out" / "adapter_model.safetensors").exists()
 

@@ -370,4 +370,4 @@ class TestProcesses:
     def test_two_ranks(self, tmp_path, script, toy_checkpoint):
         arguments = [toy_checkpoint, tmp_path / "videos", tmp_path / "out", "3", "whole"]
         ranks = two_ranks(tmp_path / "logs", script, *arguments)
-        assert ranks.code == 0 and all("finished 3" in text for text in ranks.stdout), ranks
+        assert ranks.code == 0 and all("finished 3" in text for text in ranks.stdout), str(ranks)

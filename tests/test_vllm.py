@@ -274,4 +274,4 @@ def test_two_ranks_with_a_part_each(checkpoint, toy_rows, tmp_path):
 def play_on_two_ranks(folder, *arguments):
     settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     ranks = two_ranks(folder, RANKS, *arguments, **settings)
-    assert ranks.code == 0 and all("is right" in text for text in ranks.stdout), ranks
+    assert ranks.code == 0 and all("is right" in text for text in ranks.stdout), str(ranks)

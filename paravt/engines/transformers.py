@@ -5,7 +5,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
+import transformers
+from packaging.version import Version
 from PIL import Image
+from torch.distributed.fsdp import register_fsdp_forward_method
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
@@ -17,6 +20,10 @@ from transformers import (
 from . import Sample, forbidden_ids
 from .features import image_features
 from .trl import open_policy, ranks_that_share_the_policy
+
+
+# What `generate` calls the keys and values of tokens that were read before.
+_CACHE = "cache" if Version(transformers.__version__) >= Version("5.24") else "past_key_values"
 
 
 class _LogProbs(LogitsProcessor, StoppingCriteria):
@@ -87,10 +94,14 @@ class TransformersEngine:
         """Within it the model is ready to generate: sharded weights are gathered once, not once per round."""
         with self._open() as model, torch.no_grad():
             self._model = model
+            # From transformers 5.18 on `generate` runs the vision tower before the forward pass, in which FSDP2 would
+            # gather the weights; with others this does nothing.
+            register_fsdp_forward_method(model, "generate")
             try:
                 yield
             finally:
                 self._model = None
+                vars(model).pop("generate", None)
 
     def generate(
         self,
@@ -161,13 +172,13 @@ class TransformersEngine:
             max_new_tokens=1, do_sample=False, return_dict_in_generate=True, pad_token_id=self.tokenizer.pad_token_id
         )
         out = model.generate(**inputs, generation_config=config, synced_gpus=self.group is not None)
-        cache, index = out.past_key_values, torch.tensor(rows, device=model.device)
+        cache, index = out[_CACHE], torch.tensor(rows, device=model.device)
         cache.crop(-1)  # the last token is read again: what follows it is wanted
         cache.batch_select_indices(index)
         for module in model.modules():  # Qwen's offset from place in the sequence to position, by row
             if isinstance(module.__dict__.get("rope_deltas"), torch.Tensor):
                 module.rope_deltas = module.rope_deltas[index]
-        return {name: inputs[name][index] for name in ("input_ids", "attention_mask")} | {"past_key_values": cache}
+        return {name: inputs[name][index] for name in ("input_ids", "attention_mask")} | {_CACHE: cache}
 
     def _generate(self, model, prompts, images, limits) -> list[Sample]:
         config = GenerationConfig(**self.config.to_diff_dict())
