@@ -30,9 +30,8 @@ def prompts(toy_processor, toy_rows):
 
 
 def sampled(model, processor, prompts, limits, **kwargs):
-    torch.manual_seed(0)
     engine = TransformersEngine(model, processor, GenerationConfig(do_sample=True, temperature=0.7, top_k=0), **kwargs)
-    return engine.generate([p[0] for p in prompts], [p[1] for p in prompts], limits)
+    return engine.generate([p[0] for p in prompts], [p[1] for p in prompts], limits, seeds=range(len(prompts)))
 
 
 class TestTransformersEngine:
@@ -78,7 +77,7 @@ class TestTransformersEngine:
 
     def test_pictures_and_forgeries_cannot_be_sampled(self, model, toy_processor, prompts):
         engine = TransformersEngine(model, toy_processor, GenerationConfig(do_sample=True, temperature=50.0, top_k=0))
-        samples = engine.generate([prompts[2][0]] * 32, [[]] * 32, [64] * 32)
+        samples = engine.generate([prompts[2][0]] * 32, [[]] * 32, [64] * 32, seeds=range(32))
         text = toy_processor.tokenizer.batch_decode([s.ids for s in samples])
         assert len(forbidden_ids(toy_processor.tokenizer)) == len(FORBIDDEN)
         assert not any(t in line for line in text for t in FORBIDDEN)

@@ -25,7 +25,7 @@ class Script:
         self.turns, self.report, self.cut = [list(t) for t in turns], report, cut
         self.prompts, self.batches, self.images = [], [], []
 
-    def generate(self, prompts, images, max_new_tokens, done=None):
+    def generate(self, prompts, images, max_new_tokens, done=None, seeds=None):
         if not prompts:
             return []
         self.batches.append(len(prompts))

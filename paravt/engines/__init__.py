@@ -47,7 +47,7 @@ class Engine(Protocol):
         def session(self):
             return contextlib.nullcontext()
 
-        def generate(self, prompts, images, max_new_tokens, done=None):
+        def generate(self, prompts, images, max_new_tokens, done=None, seeds=None):  # it draws nothing
             ids = [*self.processor.tokenizer("hello")["input_ids"], self.processor.tokenizer.eos_token_id]
             samples = [Sample(ids[:n], [0.0] * len(ids[:n]), n >= len(ids)) for n in max_new_tokens]
             for i, sample in enumerate(samples):
@@ -69,6 +69,7 @@ class Engine(Protocol):
         images: list[list],
         max_new_tokens: Sequence[int],
         done: Callable[[int, Sample], None] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[Sample]:
         """
         One sequence per prompt.
@@ -78,7 +79,19 @@ class Engine(Protocol):
             images (`list[list]`): The images of each prompt, in order; an empty list for none.
             max_new_tokens (`Sequence[int]`): Limit of each sequence.
             done (`Callable`, *optional*): Called with the number and the sample of a prompt as soon as it has ended.
+            seeds (`Sequence[int]`, *optional*):
+                A seed of 63 bits per prompt, from which alone its tokens are drawn, whatever else is in the batch. An
+                engine that draws nothing needs none; one that does raises a [`ValueError`] without them.
         """
+
+
+def seed_each(prompts: Sequence, seeds: Sequence[int] | None, sampled: bool) -> list[int | None]:
+    """The seed of each prompt, `None` if nothing is drawn. Raises a [`ValueError`] if one is missing."""
+    if not sampled:
+        return [None] * len(prompts)
+    if len(seeds or ()) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts are sampled and need a seed each, got {seeds!r}; pass `seeds`")
+    return list(seeds)
 
 
 def forbidden_ids(tokenizer) -> list[int]:

@@ -39,13 +39,13 @@ class Scripted:
         self.turns = [[*self.tokenizer(t)["input_ids"], self.tokenizer.eos_token_id] for t in turns]
         self.max_length, self.session = engine.max_length, engine.session
 
-    def generate(self, prompts, images, limits, done=None):
+    def generate(self, prompts, images, limits, done=None, seeds=None):
         said = []
         for ids in prompts:
             main = self.tokenizer.decode(ids).count("<|im_start|>assistant") if self._main(ids) else 0
             said.append(self.turns[main - 1] if main else None)
         lengths = [len(s) if s else limit for s, limit in zip(said, limits, strict=True)]
-        samples = self.engine.generate(prompts, images, lengths)
+        samples = self.engine.generate(prompts, images, lengths, seeds=seeds)
         samples = [Sample(s, [-1.0] * len(s), True) if s else sample for s, sample in zip(said, samples, strict=True)]
         for i, sample in enumerate(samples):
             if done is not None:

@@ -85,9 +85,9 @@ def rank(model: str, folder: str) -> None:
     player = ParallelRollout(max_report_length=REPORT, max_pixels=1024, max_turns=4)
 
     class Barrier(Scripted):
-        def generate(self, *args):
+        def generate(self, *args, **kwargs):
             accelerator.wait_for_everyone()
-            return super().generate(*args)
+            return super().generate(*args, **kwargs)
 
     seconds = {}
     for kind in ("equal", "unequal"):
