@@ -123,6 +123,7 @@ def load_engine(
     device: str | None = None,
     max_length: int | None = None,
     batch_size: int = 16,
+    engine_args: dict | None = None,
 ):
     """
     An engine that decodes greedily.
@@ -136,6 +137,7 @@ def load_engine(
         device (`str`, *optional*): Where `transformers` computes; the GPU if there is one.
         max_length (`int`, *optional*): Longest conversation that vLLM makes room for, in tokens.
         batch_size (`int`): Sequences that `transformers` generates at a time.
+        engine_args (`dict`, *optional*): More arguments of `vllm.LLM`, such as `gpu_memory_utilization`.
     """
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -145,16 +147,16 @@ def load_engine(
 
     if engine not in ENGINES:
         raise ValueError(f"`engine` must be one of {ENGINES}, got {engine!r}")
+    if engine_args and engine != "vllm":
+        raise ValueError(f"`engine_args` are those of vLLM, got {engine_args} for {engine!r}")
     base, adapter = resolve_model(model, adapter)
     processor = prepare_processor(AutoProcessor.from_pretrained(base), max_pixels)
     if engine == "vllm":
-        from .vllm import VLLMEngine, require_vllm
+        from .vllm import VLLMEngine, require_vllm, start_llm
 
         require_vllm()
-        from vllm import LLM
-
-        llm = LLM(merge(base, adapter) if adapter else base, dtype=dtype, max_model_len=max_length)
-        return VLLMEngine(llm, processor)
+        arguments = {"dtype": dtype, "max_model_len": max_length, **(engine_args or {})}
+        return VLLMEngine(start_llm(merge(base, adapter) if adapter else base, **arguments), processor)
     policy = AutoModelForImageTextToText.from_pretrained(base, dtype=dtype)
     if adapter:
         from peft import PeftModel

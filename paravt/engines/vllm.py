@@ -1,6 +1,7 @@
 """Generation by vLLM: in this process, in the training process, or on a server."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -48,10 +49,11 @@ def _memory_advice(error: Exception, arguments: dict) -> str:
     else:
         memory = psutil.virtual_memory()
         free, total = memory.available, memory.total
+    flag = json.dumps({"gpu_memory_utilization": math.floor(90 * free / total) / 100})
     return (
         f"vLLM did not start: {error}\n"
         f"It takes `gpu_memory_utilization` {share} of {total / 2**30:.1f} GiB, of which {free / 2**30:.1f} are free. "
-        f"If these are too few, lower it below {free / total:.2f}: `--engine_args '{{\"gpu_memory_utilization\": ...}}'`. "
+        f"If these are too few, lower it: `--engine_args '{flag}'`. "
         "If a conversation needs more than is left for it, lower `max_model_len` (`--max_length`). If memory runs out "
         "while it starts, lower `max_num_batched_tokens` or `max_num_seqs`."
     )

@@ -8,6 +8,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 
 from trl.data_utils import prepare_multimodal_messages
 
@@ -29,6 +30,32 @@ CALLS = [
     for s in range(0, 64, 16)
 ]
 ANSWER = "It is red from 4 to 8\n</think>\n<answer>red</answer>"
+
+
+class Rows:
+    """A table whose rows are printed as they are measured; a part that cannot run says why, and the rest goes on."""
+
+    def __init__(self, title: str):
+        self.seconds: dict[str, float] = {}
+        header = f"{title:46}  seconds  ratio"
+        print(f"{header}\n{'-' * len(header)}", flush=True)
+
+    def attempt(self, name: str, function: Callable):
+        """What the function returns, or `None` if it fails."""
+        try:
+            return function()
+        except Exception as error:  # whatever it is, what was measured is printed and the other parts are measured too
+            print(f"{name}: left out, {type(error).__name__}: {error}", flush=True)
+
+    def measure(self, names: Sequence[str], function: Callable[[], Iterable[float]], base: str | None = None) -> None:
+        """A row for each of the seconds that the function gives, with the ratio to `base`, or to the first of them."""
+        self.attempt(names[0], lambda: self._print(names, function(), base or names[0]))
+
+    def _print(self, names: Sequence[str], seconds: Iterable[float], base: str) -> None:
+        for name, value in zip(names, seconds, strict=True):
+            self.seconds[name] = value
+            ratio = f"{value / self.seconds[base]:.2f}" if base in self.seconds else "-"
+            print(f"{name:46}  {value:7.2f}  {ratio:>5}", flush=True)
 
 
 class Scripted:
