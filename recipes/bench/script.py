@@ -49,7 +49,7 @@ class Rows:
 
     def measure(self, names: Sequence[str], function: Callable[[], Iterable[float]], base: str | None = None) -> None:
         """A row for each of the seconds that the function gives, with the ratio to `base`, or to the first of them."""
-        self.attempt(names[0], lambda: self._print(names, function(), base or names[0]))
+        self.attempt(" and ".join(names), lambda: self._print(names, function(), base or names[0]))
 
     def _print(self, names: Sequence[str], seconds: Iterable[float], base: str) -> None:
         for name, value in zip(names, seconds, strict=True):
