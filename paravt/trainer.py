@@ -12,7 +12,7 @@ from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig
 from .engines.features import reuse_features
 from .engines.vllm import VLLMEngine, require_vllm
-from .engines.weights import keep_gradients, loadable_weights, push_exact_weights
+from .engines.weights import forget_old_features, keep_gradients, loadable_weights, push_exact_weights
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
 from .video import Clip, LazyFrame, VideoError, prefetch
@@ -60,15 +60,25 @@ class ParaGRPOTrainer(GRPOTrainer):
                 backend=args.video_backend,
                 snap=args.snap_overview,
             )
+            self.data_collator.check(self.train_dataset)
             self.add_callback(self.data_collator)
         if args.use_vllm:
             push_exact_weights(self.vllm_generation)
+            forget_old_features(self.vllm_generation)
             if own and colocate:
                 images = max(*args.frame_budgets, args.crop_frames)
                 tokens = max(1, args.max_pixels // MULTIPLE**2)
                 VLLMEngine.from_trainer(self).check(images, tokens, args.max_completion_length)
         self._videos_seen = self._videos_failed = 0
         self._rewards = None
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        kept = self.data_collator
+        if isinstance(kept, FrameBudgetCollator):
+            self.data_collator = kept.for_evaluation()
+        loader = super().get_eval_dataloader(eval_dataset)
+        self.data_collator = kept
+        return loader
 
     def _generate_and_score_completions(self, inputs):
         mode = "train" if self.model.training else "eval"

@@ -21,7 +21,7 @@ def toy_model(folder: str) -> str:
     """A tiny Qwen3-VL that knows the toy world; trained here if it is not there yet."""
     if not os.path.exists(os.path.join(folder, "processor_config.json")):
         import sft
-        from trl import ModelConfig, SFTConfig, TrlParser
+        from trl import ModelConfig, TrlParser
 
         print(f"training the toy model in {folder}, once", file=sys.stderr, flush=True)
         sft.use_all_cores()
@@ -33,7 +33,7 @@ def toy_model(folder: str) -> str:
         ]
         flags += ["--toy_folder", os.path.join(folder, "videos"), "--toy_faults", "0", "--toy_skips", "0"]
         with redirect_stdout(sys.stderr):  # standard output is for the answer
-            sft.main(*TrlParser((sft.Arguments, SFTConfig, ModelConfig)).parse_args_and_config(flags))
+            sft.main(*TrlParser((sft.Arguments, sft.Training, ModelConfig)).parse_args_and_config(flags))
     return folder
 
 
@@ -64,6 +64,7 @@ def main(options: argparse.Namespace) -> int:
         options.max_pixels,
         options.dtype,
         max_length=options.max_length,
+        engine_args=options.engine_args,
     )
     collator = FrameBudgetCollator(engine.processor, [options.frames], max_pixels=options.max_pixels, tools=tools)
     limits = ("dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length", "max_report_length")

@@ -27,6 +27,7 @@ SHORT = {
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--adapter", help="LoRA adapter")
     parser.add_argument("--engine", choices=ENGINES, default="transformers")
+    parser.add_argument("--engine_args", type=json.loads, help="""JSON for vLLM, '{"gpu_memory_utilization": 0.5}'""")
     parser.add_argument("--frames", type=int, default=64, help="overview frames")
     parser.add_argument("--max_pixels", type=int, default=50176, help="largest area of a frame")
     parser.add_argument("--dispatch", choices=["parallel", "sequential", "none"], default="parallel")

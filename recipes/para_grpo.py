@@ -24,7 +24,7 @@ import sft
 from accelerate import PartialState
 from datasets import Dataset
 from transformers import AutoProcessor
-from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config
+from trl import ModelConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
@@ -56,7 +56,7 @@ def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list
     cold_start = arguments.cold_start or os.path.join(training.output_dir, "cold-start")
     if not os.path.exists(os.path.join(cold_start, "processor_config.json")):
         config = os.path.join(os.path.dirname(__file__), "configs", "toy_sft.yaml")
-        parser = TrlParser((sft.Arguments, SFTConfig, ModelConfig))
+        parser = TrlParser((sft.Arguments, sft.Training, ModelConfig))
         flags = ["--config", config, "--output_dir", cold_start, "--toy_folder", folder, "--seed", str(training.seed)]
         flags += ["--toy_videos", str(arguments.toy_videos), "--toy_checks", str(arguments.toy_checks)]
         print("Cold start: supervised fine-tuning", flush=True)

@@ -43,7 +43,7 @@ def shard(model, whole):
 if kind == "sharded":
     sharded = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
     shard(sharded, sharded)
-    engine = TransformersEngine(sharded, processor, group=accelerator, max_batch=2)
+    engine = TransformersEngine(sharded, processor, shared_by=accelerator, max_batch=2)
     batches, one_batch = [], engine._generate
     engine._generate = lambda *a: (batches.append(1), one_batch(*a))[1]
 elif kind == "parts":
@@ -106,11 +106,13 @@ if kind == "sharded":  # every forward pass of a sharded model is a collective
         torch.testing.assert_close(weight, expected[name].data)
     assert all(torch.equal(param.to_local(), before[name]) for name, param in policy.named_parameters())
 if kind == "parts":
-    # Sampling, with random states that differ between the ranks: parts that drew on their own would go different ways.
+    # Sampling, with random states that differ between the ranks: parts that drew from them would go different ways.
     torch.manual_seed(rank)
     engine.sampling["temperature"] = 2.0
     ids = processor.tokenizer("hello")["input_ids"]
-    samples = engine.generate([ids] * (3 + rank), [[]] * (3 + rank), [24] * (3 + rank))
+    count = 3 + rank
+    seeds = range(10 * rank, 10 * rank + count)
+    samples = engine.generate([ids] * count, [[]] * count, [24] * count, seeds=seeds)
     everyones = [None, None]
     torch.distributed.all_gather_object(everyones, [sample.ids for sample in samples])
     assert [len(part) for part in everyones] == [3, 4]

@@ -2,12 +2,9 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 
@@ -59,7 +56,9 @@ def test_snippets_run(tmp_path):
 def test_the_tree_names_every_module():
     tree = TEXTS["README.md"]
     for name in os.listdir(os.path.join(ROOT, "paravt")):
-        assert name in ("__init__.py", "__pycache__", "py.typed") or f"  {name} " in tree or f"  {name}/ " in tree, name
+        assert name in ("__init__.py", "__pycache__", "py.typed") or f"  {name} " in tree or f"  {name}/ " in tree, (
+            name
+        )
 
 
 def test_the_readme_is_one_page():
@@ -82,18 +81,3 @@ def test_links_lead_somewhere():
 
 
 # ----------------------------------------------------------------------------------------------------------- commands
-
-SMALL = (
-    "--per_device_train_batch_size 4 --num_generations 4 --max_completion_length 96 --max_turn_length 24 "
-    "--max_report_length 8 --max_pixels 1024 --eval_rows 4 --gradient_accumulation_steps 1 --frame_budgets 4 8 "
-    "--max_steps 1 --report_to none --bf16 false --dtype float32 --gradient_checkpointing false --log_completions false"
-)
-LITTLE = "--max_steps 2 --per_device_train_batch_size 2 --report_to none --bf16 false --dtype float32 --max_pixels 1024"
-
-# Commands that run here, with what is added to them: small models and few steps.
-RUN = {
-    "accelerate launch recipes/para_grpo.py": "--config recipes/configs/toy.yaml --toy_videos 12 --eval_rows 4 "
-    "--max_steps 1 --output_dir OUT",
-    "accelerate launch --num_processes 8 recipes/para_grpo.py --config recipes/configs/qwen3_vl_8b_8gpu.yaml": SMALL
-    + " --model_name_or_path CHECKPOINT --output_dir OUT",
-}

@@ -1,8 +1,12 @@
 import copy
+import json
+import os
+import random
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from conftest import two_ranks
@@ -14,6 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from paravt import CropVideo, FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
 from paravt.anchors import structural_credit
 from paravt.engines import load_engine
+from paravt.evaluation import measure_trainer
 from paravt.parser import ToolCall, render_tool_call
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
@@ -300,42 +305,156 @@ class TestConfig:
             load_engine(toy_checkpoint, engine="vllm")
 
 
+class TestSampling:
+    def rollouts(self, tmp_path, checkpoint, processor, rows, **settings):
+        """Ids of the rollouts of each generation batch."""
+        args = config(tmp_path, beta=0.0, learning_rate=1e-9, **settings)
+        trainer = ParaGRPOTrainer(
+            checkpoint, spread, args, train_dataset=Dataset.from_list(rows), processing_class=processor
+        )
+        played, run = [], trainer.rollout_func.run
+
+        def told(*args, **kwargs):
+            episodes = run(*args, **kwargs)
+            played.append([tuple(e.ids) for e in episodes])
+            return episodes
+
+        trainer.rollout_func.run = told
+        trainer.train()
+        return played
+
+    def test_two_seeds_differ_and_one_is_repeated_to_the_bit(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        found = {}
+        for name, seed in (("first", 1), ("again", 1), ("other", 2)):
+            # One row and one budget: the prompts are the same whatever the seed.
+            settings = {"seed": seed, "frame_budgets": [4], "temperature": 2.0}
+            found[name] = self.rollouts(tmp_path, toy_checkpoint, processor, toy_rows[:1], **settings)
+        assert found["first"] == found["again"]
+        prefix = len(processor.tokenizer("<think>\n")["input_ids"])
+        starts = {name: {ids[prefix] for ids in batches[0]} for name, batches in found.items()}
+        assert not starts["first"] & starts["other"]
+        assert len(set(found["first"][0])) == 4
+
+    def test_generation_batches_of_one_step_are_told_apart(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        settings = {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "max_steps": 2}
+        played = self.rollouts(tmp_path, toy_checkpoint, processor, toy_rows[:1], **settings)
+        assert len(played) == 4 and len({ids for batch in played for ids in batch}) == 16
+
+    def test_a_row_that_is_there_twice_is_played_twice(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        (played,) = self.rollouts(
+            tmp_path, toy_checkpoint, processor, [toy_rows[0]] * 2, per_device_train_batch_size=8, frame_budgets=[4]
+        )
+        assert len(set(played)) == 8
+
+    def test_evaluation_rows_have_their_budget_and_draws_at_every_step(
+        self, tmp_path, toy_checkpoint, processor, toy_rows
+    ):
+        """TRL's own evaluation loop, before training and twice during it; the learning rate is next to nothing."""
+        args = config(
+            tmp_path, frame_budgets=[4, 8, 16], learning_rate=1e-12, max_steps=4, eval_strategy="steps", eval_steps=2,
+            eval_on_start=True, per_device_eval_batch_size=4, num_train_epochs=4,
+        )  # fmt: skip
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows[:1]), processing_class=processor,
+            eval_dataset=Dataset.from_list(toy_rows[1:4]),
+        )  # fmt: skip
+        played, run = {True: [], False: []}, trainer.rollout_func.run
+
+        def told(prompts, *args, **kwargs):
+            episodes = run(prompts, *args, **kwargs)
+            played[trainer.model.training].append([(len(e.images), tuple(e.ids)) for e in episodes])
+            return episodes
+
+        trainer.rollout_func.run = told
+        trainer.train()
+        evaluations = [played[False][start : start + 3] for start in (0, 3, 6)]
+        assert len(played[False]) == 9 and evaluations[0] == evaluations[1] == evaluations[2]
+        assert len({budget for batch in played[True] for budget, _ in batch}) > 1  # an epoch a step, a budget each
+
+    def test_iterable_rows_are_refused_with_more_than_one_budget(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        rows = Dataset.from_list(toy_rows).to_iterable_dataset()
+        with pytest.raises(ValueError, match=r"`train_dataset` is iterable.*`frame_budgets` \[4, 8\]"):
+            ParaGRPOTrainer(
+                toy_checkpoint, spread, config(tmp_path, frame_budgets=[4, 8]), train_dataset=rows,
+                processing_class=processor,
+            )  # fmt: skip
+
+    def test_training_goes_on_as_if_it_had_not_been_measured(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        args = config(tmp_path)
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, [accuracy_reward], args, train_dataset=Dataset.from_list(toy_rows),
+            processing_class=processor,
+        )  # fmt: skip
+        trainer.model.train()
+        before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        rates = measure_trainer(trainer, [*toy_rows[:3], toy_rows[0]], [4, 8])
+        after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        assert before == after and trainer.model.training
+        assert measure_trainer(trainer, [*toy_rows[:3], toy_rows[0]], [4, 8]) == rates and set(rates) == {4, 8}
+
+
 SCRIPT = """
-import os, signal, sys, torch
+import json, os, signal, sys, torch
 torch.set_num_threads(1)
 from datasets import Dataset
 from transformers import AutoProcessor, TrainerCallback
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, toy
 from paravt.chat import prepare_processor
+from paravt.evaluation import measure_trainer
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
-class Killed(TrainerCallback):
+
+class Told(TrainerCallback):
+    killed = 0  # in the middle of the step after this one
+
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == 4:
+        if self.killed and state.global_step == self.killed + 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-if __name__ == "__main__":
-    checkpoint, videos, out, steps, kind = sys.argv[1:]
-    processor = prepare_processor(AutoProcessor.from_pretrained(checkpoint), 1024)
-    args = ParaGRPOConfig(
-        out, per_device_train_batch_size=4, num_generations=4, max_completion_length=64, max_steps=int(steps),
-        save_steps=1, report_to="none", use_cpu=True, bf16=False, gradient_checkpointing=False, logging_steps=1,
-        max_turns=1, max_turn_length=24, max_report_length=8, max_pixels=1024, frame_budgets=[4, 8, 16, 32],
-    )
-    trainer = ParaGRPOTrainer(
-        checkpoint, [accuracy_reward, format_reward, tool_reward], args,
-        train_dataset=Dataset.from_list(toy.make_rows(videos, 12)), processing_class=processor,
-        callbacks=[Killed()] if kind == "killed" else [],
-    )
-    prepare = trainer.data_collator.prepare
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero and "reward" in logs:
+            times = ("step_time", "video/decode_seconds")
+            print("log", json.dumps([state.global_step, {k: v for k, v in logs.items() if k not in times}]))
 
-    def told(row):
+
+def spread(completions, completion_ids, **columns):
+    return [float(sum(ids) % 7) for ids in completion_ids]
+
+
+if __name__ == "__main__":
+    checkpoint, videos, out, settings = sys.argv[1:]
+    settings = json.loads(settings)
+    resume, measured = settings.pop("resume", False), settings.pop("measured", 0)
+    Told.killed = settings.pop("killed", 0)
+    processor = prepare_processor(AutoProcessor.from_pretrained(checkpoint), 1024)
+    args = ParaGRPOConfig(out, **{
+        "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 64, "save_steps": 1,
+        "report_to": "none", "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "logging_steps": 1,
+        "max_turns": 1, "max_turn_length": 24, "max_report_length": 8, "max_pixels": 1024, "learning_rate": 1e-3,
+        "frame_budgets": [4, 8, 16, 32], "disable_tqdm": True, **settings,
+    })
+    rows = toy.make_rows(videos, 12)
+    trainer = ParaGRPOTrainer(
+        checkpoint, [accuracy_reward, format_reward, tool_reward, spread], args,
+        train_dataset=Dataset.from_list(rows), processing_class=processor, callbacks=[Told()],
+    )
+    prepare, run = trainer.data_collator.prepare, trainer.rollout_func.run
+
+    def drawn(row):
         row = prepare(row)
         print("drawn", trainer.data_collator.epoch, row["key"], row["frame_budget"], flush=True)
         return row
 
-    trainer.data_collator.prepare = told
-    trainer.train(resume_from_checkpoint=kind == "resumed")
+    def played(*args, **kwargs):
+        episodes = run(*args, **kwargs)
+        if trainer.model.training:
+            print("played", json.dumps([e.ids for e in episodes]), flush=True)
+        return episodes
+
+    if measured:
+        print("rates", json.dumps(measure_trainer(trainer, rows[:measured], [4, 8])), flush=True)
+    trainer.data_collator.prepare, trainer.rollout_func.run = drawn, played
+    trainer.train(resume_from_checkpoint=resume)
     print("finished", trainer.state.global_step, flush=True)
 """
 
@@ -344,30 +463,48 @@ def drawn(text):
     return {tuple(line.split()[1:3]): line.split()[3] for line in text.splitlines() if line.startswith("drawn")}
 
 
+def told(text, name):
+    return [json.loads(line.partition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name} ")]
+
+
 @pytest.mark.slow
 class TestProcesses:
-    @pytest.fixture
-    def script(self, tmp_path):
+    def run(self, tmp_path, checkpoint, **settings):
+        """What one process printed, and how it ended."""
         (tmp_path / "train.py").write_text(SCRIPT)
-        return tmp_path / "train.py"
+        arguments = [tmp_path / "train.py", checkpoint, tmp_path / "videos", tmp_path / "out", json.dumps(settings)]
+        environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+        return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, env=environment)
 
-    def test_resume_after_a_kill_draws_the_same_budgets(self, tmp_path, script, toy_checkpoint):
-        def run(kind, out):
-            command = [sys.executable, script, toy_checkpoint, tmp_path / "videos", tmp_path / out, "8", kind]
-            return subprocess.run(list(map(str, command)), capture_output=True, text=True)
-
-        whole = run("whole", "whole")
-        killed = run("killed", "out")
+    @pytest.mark.timeout(1800)
+    def test_a_resume_after_a_kill_is_equal_to_the_last_digit(self, tmp_path, toy_checkpoint):
+        """Budgets, rollouts, and all that is logged of them: rewards, losses, gradient norms, entropies."""
+        done = self.run(tmp_path, toy_checkpoint, max_steps=8)
+        whole, budgets = dict(told(done.stdout, "log")), drawn(done.stdout)
+        assert len(whole) == 8 and all(entry["grad_norm"] > 0 for entry in whole.values()), done.stderr[-3000:]
+        (tmp_path / "out").rename(tmp_path / "uninterrupted")
+        killed = self.run(tmp_path, toy_checkpoint, max_steps=8, killed=3)
         assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
         saved = {path.name for path in (tmp_path / "out").glob("checkpoint-*")}
         assert saved == {"checkpoint-1", "checkpoint-2", "checkpoint-3"}
-        resumed = run("resumed", "out")
-        assert "finished 8" in resumed.stdout, resumed.stderr[-3000:]
-        before, after = drawn(whole.stdout), drawn(resumed.stdout)
-        assert len(after) >= 4 and after.keys() & before.keys()
-        assert all(before[key] == budget for key, budget in after.items() if key in before)
+        done = self.run(tmp_path, toy_checkpoint, max_steps=8, resume=True)
+        resumed = dict(told(done.stdout, "log"))
+        assert "finished 8" in done.stdout and len(resumed) == 5, done.stderr[-2000:]
+        assert resumed == {step: whole[step] for step in resumed}
+        found = drawn(done.stdout)
+        assert found and found.items() <= budgets.items()
 
-    def test_two_ranks(self, tmp_path, script, toy_checkpoint):
-        arguments = [toy_checkpoint, tmp_path / "videos", tmp_path / "out", "3", "whole"]
-        ranks = two_ranks(tmp_path / "logs", script, *arguments)
-        assert ranks.code == 0 and all("finished 3" in text for text in ranks.stdout), str(ranks)
+    @pytest.mark.timeout(1800)
+    def test_two_ranks_draw_what_one_does(self, tmp_path, toy_checkpoint):
+        """A group over both ranks, after an evaluation that they share: eight rollouts, as one process plays them."""
+        settings = {"num_generations": 8, "max_steps": 1, "frame_budgets": [4, 8], "measured": 3}
+        one = self.run(tmp_path, toy_checkpoint, per_device_train_batch_size=8, **settings).stdout
+        settings = json.dumps({**settings, "per_device_train_batch_size": 4})
+        arguments = [toy_checkpoint, tmp_path / "videos", tmp_path / "two", settings]
+        ranks = two_ranks(tmp_path / "logs", tmp_path / "train.py", *arguments)
+        assert ranks.code == 0 and all("finished 1" in text for text in ranks.stdout), str(ranks)
+        (alone,) = told(one, "played")
+        first, second = (told(text, "played")[0] for text in ranks.stdout)
+        assert len({tuple(ids) for ids in alone}) == 8 and sorted(alone) == sorted(first + second)
+        rates = [told(text, "rates")[0] for text in (one, *ranks.stdout)]
+        assert rates[0] == rates[1] == rates[2] and set(rates[0]) == {"4", "8"}

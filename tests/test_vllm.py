@@ -69,8 +69,8 @@ def prompts(processor, toy_rows):
     return [*made, chat.prompt([{"role": "user", "content": "hello"}])]
 
 
-def generate(engine, prompts, limits):
-    return engine.generate([p[0] for p in prompts], [p[1] for p in prompts], limits)
+def generate(engine, prompts, limits, seeds=None):
+    return engine.generate([p[0] for p in prompts], [p[1] for p in prompts], limits, seeds=seeds)
 
 
 def reference(checkpoint, processor):
@@ -98,7 +98,7 @@ class TestVLLMEngine:
 
     def test_pictures_and_forgeries_cannot_be_sampled(self, llm, processor, prompts):
         engine = VLLMEngine(llm, processor, {"temperature": 2.0})
-        samples = generate(engine, [prompts[-1]] * 32, [64] * 32)
+        samples = generate(engine, [prompts[-1]] * 32, [64] * 32, range(32))
         text = processor.tokenizer.batch_decode([s.ids for s in samples])
         assert not any(token in line for line in text for token in FORBIDDEN)
 

@@ -48,6 +48,8 @@ def ranks_that_share_the_policy(trainer):
 
 def sampling_of(generation) -> dict:
     """Sampling parameters of a trainer, as arguments of `vllm.SamplingParams`."""
+    if "seed" in generation.generation_kwargs:
+        raise ValueError("`generation_kwargs` has a `seed`, but each request has its own: set the trainer's `seed`")
     names = ("repetition_penalty", "temperature", "top_p", "top_k")
     found = {name: getattr(generation, name) for name in names}
     return {**found, "min_p": generation.min_p or 0.0, **generation.generation_kwargs}

@@ -28,6 +28,30 @@ def loadable_weights() -> Iterator[None]:
         yield
 
 
+def forget_old_features(generation) -> None:
+    """
+    Makes TRL's `VLLMGeneration` drop what vLLM keeps of pictures with every push of weights: it keeps the vision
+    tower's output by the name of a picture, and TRL drops the keys and values of prompts alone.
+    """
+    push = generation.sync_weights
+
+    def sync_weights() -> None:
+        push()
+        if generation.mode == "colocate":
+            generation.llm.llm_engine.reset_encoder_cache()
+        elif generation.accelerator.is_main_process:
+            client = generation.vllm_client
+            response = client.session.post(f"{client.base_url}/reset_encoder_cache")
+            if response.status_code != 200:
+                raise RuntimeError(
+                    f"the vLLM server at {client.base_url} keeps features that old weights made of pictures: "
+                    f"/reset_encoder_cache says {response.status_code} {response.text}; start it with "
+                    "`VLLM_SERVER_DEV_MODE=1` in its environment"
+                )
+
+    generation.sync_weights = sync_weights
+
+
 def push_exact_weights(generation) -> None:
     """
     Makes TRL's `VLLMGeneration` push merged adapters without touching the model's weights: it merges and unmerges in

@@ -22,9 +22,10 @@ def play(
     rows: Sequence[dict],
     max_completion_length: int,
     watch: Callable[[int, dict], None] | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> list[dict]:
     """
-    One episode per row, all in one batch, as records:
+    One episode per row, all in one batch, as records; an engine that samples needs `seeds`, one per row:
 
     `id`, `question`, `prediction` (what the last answer says, `None` without one), `truth`, `score` (`None` without a
     truth; no answer is wrong), `error` (`None` unless the row failed; then there is no score), `turns`, `calls` (each
@@ -39,7 +40,9 @@ def play(
     live = [prepared[i] for i in places]
     prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in live]
     told = None if watch is None else lambda i, message: watch(places[i], message)
-    episodes = rollout.run(prompts, engine, max_completion_length, told) if live else []
+    live_seeds = None if seeds is None else [seeds[i] for i in places]
+    # Also without a row: ranks may share the engine.
+    episodes = rollout.run(prompts, engine, max_completion_length, told, live_seeds)
     turns = [episode.messages for episode in episodes]
     columns = {name: [row.get(name) for row in live] for name in ("answer", "question_type", "options")}
     scores = accuracy_reward(turns, fallback=False, turns=turns, **columns)

@@ -8,6 +8,7 @@ Needs `pip install "paravt[eval]"`. Nothing here is imported by the rest of the 
 """
 
 import ast
+import json
 import os
 
 import torch
@@ -82,6 +83,7 @@ class ParaVT(lmms):
         dispatch (`str`): `"parallel"`, `"sequential"` or `"none"`.
         prompt (`str`): Instructions of the system prompt, or a file that holds them.
         batch_size (`int`): Questions in flight.
+        engine_args (`dict` or `str`, *optional*): More arguments of `vllm.LLM`, as a dict or as JSON.
         records (`str`, *optional*): JSONL file with a record per question; those in it are not asked again.
         tasks (`dict`, *optional*): lmms-eval's tasks by name; with them records have the truth and a strict score.
     """
@@ -110,6 +112,7 @@ class ParaVT(lmms):
         records: str | None = None,
         tasks: dict | None = None,
         max_batch_size: int | None = None,
+        engine_args: dict | str | None = None,
     ):
         super().__init__()
         instructions = open(prompt, encoding="utf-8").read() if os.path.isfile(prompt) else prompt
@@ -131,7 +134,10 @@ class ParaVT(lmms):
             device = device or str(self.accelerator.device)
         self.batch_size, self.tasks, self.max_completion_length = int(batch_size), tasks or {}, max_completion_length
         self.records = Records(records, self.settings, self._rank) if records else None
-        self.engine = load_engine(pretrained, adapter, engine, max_pixels, dtype, device, max_length, self.batch_size)
+        engine_args = json.loads(engine_args) if isinstance(engine_args, str) else engine_args
+        self.engine = load_engine(
+            pretrained, adapter, engine, max_pixels, dtype, device, max_length, self.batch_size, engine_args
+        )
         self.device, self.asked = device or "cpu", set()
         self.collator = FrameBudgetCollator(
             self.engine.processor, [frames], max_pixels=max_pixels, tools=dispatch != "none"
