@@ -15,6 +15,7 @@ from .engines.vllm import VLLMEngine, require_vllm
 from .engines.weights import keep_gradients, loadable_weights, push_exact_weights
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
+from .trainable import freeze_vision, warn_of_dropout, with_targets
 from .video import Clip, LazyFrame, VideoError, prefetch
 from .video.timeline import MULTIPLE
 
@@ -25,8 +26,9 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     What differs from [`~trl.GRPOTrainer`]: a credit per token is added to the advantage, so that closing tags are
     kept (selective anchoring); and, unless given `rollout_func`, `tools` or `environment_factory`, rows become prompts
-    with a drawn number of frames (frame-budget gating) and [`ParallelRollout`] plays them. With
-    `anchor_weight=0, think_prefix=False` and one frame budget a step is that of [`~trl.GRPOTrainer`].
+    with a drawn number of frames (frame-budget gating) and [`ParallelRollout`] plays them. Only the language model is
+    trained. With `anchor_weight=0, think_prefix=False, train_vision=True` and one frame budget a step is that of
+    [`~trl.GRPOTrainer`].
 
     Arguments are those of [`~trl.GRPOTrainer`], with a [`ParaGRPOConfig`] as `args`.
     """
@@ -43,10 +45,16 @@ class ParaGRPOTrainer(GRPOTrainer):
         own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         if own:
             kwargs["rollout_func"] = ParallelRollout.from_config(args)
+        kwargs["peft_config"] = with_targets(
+            kwargs.get("peft_config"), model, args.train_vision, trust_remote_code=args.trust_remote_code
+        )
         colocate = args.use_vllm and args.vllm_mode == "colocate"
         with loadable_weights() if colocate else nullcontext():
             super().__init__(model, reward_funcs, args=args, **kwargs)
         keep_gradients(self.model)
+        if not args.train_vision:
+            freeze_vision(self.model)
+        warn_of_dropout(self.model)
         if own:
             self.data_collator = FrameBudgetCollator(
                 self.processing_class,

@@ -100,8 +100,6 @@ class TestRecipes:
             "--output_dir",
             tmp_path,
             "--use_peft",
-            "--lora_target_modules",
-            "all-linear",
             "--frame_budgets",
             4,
             8,
@@ -136,7 +134,7 @@ class TestRecipes:
         (tmp_path / "told.py").write_text(TOLD.format(recipe=os.path.join(RECIPES, "para_grpo.py")))
         command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29621"]
         command += [tmp_path / "told.py", "--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path]
-        command += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
+        command += ["--model_name_or_path", toy_checkpoint, "--use_peft"]
         with open(os.path.join(RECIPES, "configs", "fsdp.yaml")) as file:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
@@ -190,8 +188,6 @@ class TestRecipes:
             "--output_dir",
             tmp_path / "out",
             "--use_peft",
-            "--lora_target_modules",
-            "all-linear",
             "--frame_budgets",
             4,
             "--max_pixels",

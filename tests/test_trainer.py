@@ -91,7 +91,7 @@ class TestStep:
         replay = Replay(think_prefix=False)
         stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)  # records
         stock = stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)
-        off = {"anchor_weight": 0.0, "frame_budgets": [4], "think_prefix": False}
+        off = {"anchor_weight": 0.0, "frame_budgets": [4], "think_prefix": False, "train_vision": True}
         ours = stepped(ParaGRPOTrainer, config(tmp_path, **off), toy_checkpoint, processor, toy_rows, replay)
         assert stock[0] == ours[0] and stock[0][0][1] > 0
         before = dict(Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).named_parameters())
@@ -192,14 +192,13 @@ class TestStep:
             args,
             train_dataset=Dataset.from_list(toy_rows),
             processing_class=processor,
-            peft_config=LoraConfig(r=4, target_modules="all-linear"),
+            peft_config=LoraConfig(r=4),
         )
         before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
         trainer.train()
         moved = {name for name, p in trainer.model.named_parameters() if not torch.equal(p, before[name])}
-        # The vision tower's attention may see one picture of one token; every language adapter must move.
-        language = {n for n in before if "lora_B" in n and "language_model" in n}
-        assert language <= moved and all("lora_" in name for name in moved)
+        adapters = {n for n in before if "lora_" in n}
+        assert adapters == moved and all(".language_model." in name for name in adapters) and len(adapters) == 28
         trainer.save_model(str(tmp_path / "adapter"))
         assert not (tmp_path / "adapter" / "model.safetensors").exists()
         base = Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint)
@@ -208,6 +207,18 @@ class TestStep:
         assert all(
             torch.equal(v, saved[k.replace(".default", "")]) for k, v in loaded.named_parameters() if "lora_" in k
         )
+
+    def test_full_fine_tuning_leaves_the_vision_tower_out_unless_asked(
+        self, tmp_path, toy_checkpoint, processor, toy_rows
+    ):
+        before = dict(Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).named_parameters())
+        for train_vision in (False, True):
+            replay = Replay()
+            args = config(tmp_path, train_vision=train_vision, frame_budgets=[4])
+            _, after = stepped(ParaGRPOTrainer, args, toy_checkpoint, processor, toy_rows, replay)
+            moved = {name for name in before if not torch.equal(before[name], after[name])}
+            assert any("language_model" in name for name in moved)
+            assert any("visual" in name for name in moved) == train_vision
 
     def test_metrics_and_logged_completions(self, tmp_path, toy_checkpoint, processor, toy_rows):
         import pandas as pd
