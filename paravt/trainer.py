@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import torch
 from trl import GRPOTrainer
 
-from .anchors import is_parseable, structural_credit
+from .anchors import REASONS, Fault, first_fault, structural_credit
 from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig
 from .engines.features import reuse_features
@@ -103,7 +103,7 @@ class ParaGRPOTrainer(GRPOTrainer):
             output["advantages"] = output["advantages"] * sampled
         if "importance_sampling_ratio" in output and "truncate" in self.args.vllm_importance_sampling_mode:
             self._log_truncated(mode, output["importance_sampling_ratio"], sampled)
-        self._log_rollouts(mode, inputs, [is_parseable(*rollout, self._tokenizer) for rollout in rollouts])
+        self._log_rollouts(mode, inputs, [first_fault(*rollout, self._tokenizer) for rollout in rollouts])
         return output
 
     def _credit(self, rollouts: list[tuple[list[int], list[int]]]) -> list[list[float]]:
@@ -174,16 +174,17 @@ class ParaGRPOTrainer(GRPOTrainer):
         total = self.accelerator.gather(counts[None]).sum(0)
         self._metrics[mode]["sampling/truncated_share"].append((total[0] / total[1].clamp(min=1)).item())
 
-    def _log_rollouts(self, mode: str, inputs: list[dict], parseable: list[bool]) -> None:
+    def _log_rollouts(self, mode: str, inputs: list[dict], faults: list[Fault | None]) -> None:
         """The metrics of the method, over all ranks, whole and by frame budget."""
         rewards, accuracies = self._scores(len(inputs))
         mine = [
             {
                 "budget": float(row.get("frame_budget") or 0),
                 "reward": reward,
-                **episode_stats(row.get("tool_calls") or [], keeps_format, accuracy),
+                **{reason: float(fault is not None and fault.reason == reason) for reason in REASONS},
+                **episode_stats(row.get("tool_calls") or [], fault is None, accuracy),
             }
-            for row, reward, accuracy, keeps_format in zip(inputs, rewards, accuracies, parseable, strict=True)
+            for row, reward, accuracy, fault in zip(inputs, rewards, accuracies, faults, strict=True)
         ]
         names = list(mine[0])
         table = torch.tensor([list(rollout.values()) for rollout in mine], device=self.accelerator.device)
@@ -192,6 +193,8 @@ class ParaGRPOTrainer(GRPOTrainer):
 
         rates = summarise(rollouts)
         metrics = {"format/compliance": rates["compliance"]}
+        for reason in REASONS:
+            metrics[f"format/fault/{reason}"] = sum(rollout[reason] for rollout in rollouts) / len(rollouts)
         if any("tool_calls" in row for row in inputs):  # rollouts of our own, whose calls are known
             for name in ("calls_per_rollout", "calls_per_turn", "call_rate", "failure_rate", "no_room_rate"):
                 if name in rates:

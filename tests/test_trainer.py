@@ -13,7 +13,7 @@ from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 from trl import GRPOConfig, GRPOTrainer
 
 from paravt import CropVideo, FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
-from paravt.anchors import structural_credit
+from paravt.anchors import REASONS, structural_credit
 from paravt.engines import load_engine
 from paravt.parser import ToolCall, render_tool_call
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
@@ -240,6 +240,8 @@ class TestStep:
             "rewards/format_reward/mean",
         } <= set(logs)
         assert any(f"budget_{k}/reward" in logs for k in (4, 8))
+        faults = [logs[f"format/fault/{reason}"] for reason in REASONS]
+        assert sum(faults) == pytest.approx(1 - logs["format/compliance"]) and sum(faults) > 0
         (file,) = (tmp_path / "completions").iterdir()
         table = pd.read_parquet(file)
         first = table["completion"][0][0]
