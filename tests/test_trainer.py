@@ -5,11 +5,12 @@ import subprocess
 import sys
 import time
 
+import others
 import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
-from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+from transformers import AutoProcessor, Qwen3ForCausalLM, Qwen3VLForConditionalGeneration
 from trl import GRPOConfig, GRPOTrainer
 
 from paravt import CropVideo, FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
@@ -270,18 +271,109 @@ class TestStep:
         assert len(decoded) == len(set(decoded)) and len(overviews) == 4
 
     def test_a_video_gone_bad_spoils_its_own_group_only(self, tmp_path, toy_checkpoint, processor, toy_rows, clips):
-        bad = {**toy_rows[0], "videos": [str(clips / "damaged.mp4")], "key": "bad"}
-        args = config(tmp_path, per_device_train_batch_size=8, frame_budgets=[8], max_bad_rows=0.6)
+        damaged = {**toy_rows[0], "videos": [str(clips / "damaged.mp4")], "key": "damaged"}
+        missing = {**toy_rows[0], "videos": ["/nowhere.mp4"], "key": "missing"}  # a row without any picture
+        args = config(tmp_path, per_device_train_batch_size=12, frame_budgets=[8], max_bad_rows=1.0, beta=0.1)
         trainer = ParaGRPOTrainer(
             toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows), processing_class=processor
         )
-        inputs = trainer.data_collator([bad] * 4 + [toy_rows[1]] * 4)
-        batch = trainer._generate_and_score_completions(inputs)
-        assert (batch["advantages"][:4] == 0).all() and (batch["advantages"][4:] != 0).any()
+        trainer.model.train()
+        rows = [damaged] * 4 + [toy_rows[1]] * 4 + [missing] * 4
+        batch = trainer._generate_and_score_completions(trainer.data_collator(rows))
+        bad, good = [0, 1, 2, 3, 8, 9, 10, 11], slice(4, 8)
+        assert (batch["advantages"][bad] == 0).all() and (batch["advantages"][good] != 0).any()
+        assert (batch["tool_mask"][bad] * batch["completion_mask"][bad]).sum() == 0
+        assert batch["num_items_in_batch"] == (batch["tool_mask"] * batch["completion_mask"])[good].sum() > 0
+        assert trainer._metrics["train"]["video/left_out"] == [8.0] and len(trainer._logs["prompt"]) == 4
+        # A micro-batch of nothing but rows without pictures.
+        trainer._step, trainer.current_gradient_accumulation_steps = 0, 1
+        inputs = trainer._prepare_inputs(trainer.data_collator([missing] * 12))
+        assert trainer._compute_loss(trainer.model, inputs) == 0
         trainer.args.max_bad_rows = 0.05
-        with pytest.raises(RuntimeError, match="more than `max_bad_rows` 5%"):
-            for _ in range(3):
-                trainer._generate_and_score_completions(trainer.data_collator([bad] * 4 + [toy_rows[1]] * 4))
+        with pytest.raises(RuntimeError, match="more than `max_bad_rows` 5%; the last: .*nowhere"):
+            trainer._generate_and_score_completions(trainer.data_collator(rows))
+
+
+def fixed_rollouts(prompts, trainer):
+    """Rollouts of a text model that depend on the prompt and the place in its group alone."""
+    tokenizer = trainer.processing_class
+    said = ["a</think><answer>b</answer>", "so it is</think>", "b <answer>c</answer>", "</think><answer>"]
+    first = trainer.accelerator.process_index * len(prompts)
+    completions = [
+        said[(first + i) % len(said)] + prompt[-1]["content"] * (1 + (first + i) % 3) + "<|im_end|>"
+        for i, prompt in enumerate(prompts)
+    ]
+    return {
+        "prompt_ids": [tokenizer(prompt[-1]["content"])["input_ids"] for prompt in prompts],
+        "completion_ids": [tokenizer(text)["input_ids"] for text in completions],
+        "logprobs": None,
+    }
+
+
+def rows_with_errors(good, bad=(), text="is it red?"):
+    """Rows of a text model, some of which say that their video is bad."""
+    rows = [{"prompt": [{"role": "user", "content": f"{text} {i}"}], "video_error": None} for i in good]
+    return rows + [{"prompt": [{"role": "user", "content": f"{text} {i}"}], "video_error": "gone"} for i in bad]
+
+
+def telling(completions, completion_ids, video_error, **columns):
+    """A reward that would show wherever a bad row had a part in it."""
+    return [1000.0 * (e is not None) + sum(ids) % 7 for ids, e in zip(completion_ids, video_error, strict=True)]
+
+
+@pytest.fixture(scope="session")
+def text_checkpoint(tmp_path_factory, toy_processor):
+    folder = str(tmp_path_factory.mktemp("text"))
+    model, tokenizer = others.text_model(toy_processor.tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+class TestBadRows:
+    def train(self, folder, checkpoint, rows, **kwargs):
+        args = config(folder, max_bad_rows=1.0, shuffle_dataset=False, learning_rate=0.1, **kwargs)
+        trainer = ParaGRPOTrainer(
+            checkpoint, telling, args, train_dataset=Dataset.from_list(rows), rollout_func=fixed_rollouts
+        )
+        trainer.train()
+        logs = {}
+        for entry in trainer.state.log_history:
+            logs |= entry
+        return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}, logs
+
+    @pytest.mark.parametrize(
+        "knobs",
+        [
+            *({"loss_type": kind, "beta": 0.1} for kind in ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo")),
+            *({"loss_type": kind} for kind in ("luspo", "vespo")),
+            {"loss_type": "grpo", "beta": 0.1, "scale_rewards": "batch"},
+            {"loss_type": "grpo", "multi_objective_aggregation": "normalize_then_sum"},
+        ],
+    )
+    def test_a_step_is_that_of_the_other_rows(self, tmp_path, text_checkpoint, knobs, monkeypatch):
+        """Weights and logs; a micro-batch of bad rows alone and one of good rows, against the good rows alone."""
+        monkeypatch.setattr("trl.trainer.grpo_trainer.shuffle_sequence_dict", lambda batch: batch)
+        mixed, logs = self.train(
+            tmp_path, text_checkpoint, rows_with_errors([0], [1]), gradient_accumulation_steps=2, **knobs
+        )
+        alone, expected = self.train(tmp_path, text_checkpoint, rows_with_errors([0]), **knobs)
+        start = dict(Qwen3ForCausalLM.from_pretrained(text_checkpoint).named_parameters())
+        assert any(not torch.equal(start[name], alone[name]) for name in start)
+        for name, weight in alone.items():
+            torch.testing.assert_close(mixed[name], weight, atol=1e-6, rtol=1e-5)
+        own = {"num_tokens", "step_time", "train_runtime", "epoch", "total_flos", "train_steps_per_second"}
+        own |= {"video/failed", "video/left_out", "train_samples_per_second"}
+        for name in set(expected) - own:
+            assert logs[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name
+        assert logs["video/left_out"] == 4.0 and expected["video/left_out"] == 0.0
+
+    @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
+    def test_a_step_of_bad_rows_alone_changes_nothing(self, tmp_path, text_checkpoint, loss_type):
+        after, logs = self.train(tmp_path, text_checkpoint, rows_with_errors([], [0]), loss_type=loss_type, beta=0.1)
+        start = dict(Qwen3ForCausalLM.from_pretrained(text_checkpoint).named_parameters())
+        assert logs["loss"] == 0.0 and logs["grad_norm"] == 0.0 and logs["reward"] is None
+        assert all(torch.equal(start[name], after[name]) for name in start)
 
 
 class TestConfig:
