@@ -118,13 +118,18 @@ class FrameBudgetCollator(TrainerCallback):
         try:
             row["videos"] = [video.local_path(path) for path in videos]
             clips = self._clips(row)
-        except VideoError as error:  # the row stays, so that its group is whole; its rollouts do not count
+        except VideoError as error:  # the row stays in its place; its rollouts do not count
             row["videos"], row["video_error"], clips = videos, str(error), []
         frames = [frame for clip in clips for frame in clip.frames]
         if row.get("window") is not None:
             row["prompt"] = subagent_messages(row["question"], *row["window"], frames)
         else:
             row["prompt"] = self._messages(row, clips)
+        if not frames:
+            # Each row has a picture: a batch without any takes another way through the model, and a rank another way
+            # through TRL than the other ranks.
+            frames = video.GreyClip().frames
+            next(m for m in row["prompt"] if m["role"] == "user")["content"].insert(0, {"type": "image"})
         # TRL fills the placeholders of the prompt from the `images` column.
         row["images"] = frames
         for message in row["prompt"]:

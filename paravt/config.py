@@ -31,6 +31,12 @@ class ParaGRPOConfig(GRPOConfig):
         think_prefix (`bool`, *optional*, defaults to `True`):
             Whether `<think>` is placed at the start of every assistant turn, without loss.
 
+        > Parameters that control what is trained
+
+        train_vision (`bool`, *optional*, defaults to `False`):
+            Whether the vision tower and its projector are trained too, rather than the language model alone: by LoRA
+            where `peft_config` names no layers, or in full.
+
         > Parameters that control frames
 
         frame_budgets (`list[int]`, *optional*, defaults to `[4, 8, 16, 32, 64]`):
@@ -88,6 +94,9 @@ class ParaGRPOConfig(GRPOConfig):
     )
     think_prefix: bool = field(
         default=True, metadata={"help": "Whether <think> is placed at the start of every assistant turn."}
+    )
+    train_vision: bool = field(
+        default=False, metadata={"help": "Whether the vision tower and its projector are trained too."}
     )
     frame_budgets: list[int] = field(
         default_factory=lambda: [4, 8, 16, 32, 64],

@@ -68,7 +68,7 @@ def format_reward(completions, **columns) -> list[float]:
         texts = assistant_turns(completion, turns)
         parsed = [parse_turn(text, last=i == len(texts) - 1) for i, text in enumerate(texts)]
         thought = sum(any(tag == "</think>" for *_, tag in turn.tags) for turn in parsed) / len(parsed)
-        kept = sum(turn.fault is None for turn in parsed) / len(parsed)
+        kept = sum(not turn.broken for turn in parsed) / len(parsed)
         scores.append((thought + kept + parsed[-1].answered) / 3)
     return scores
 

@@ -1,13 +1,16 @@
 """PARA-GRPO: TRL's `GRPOTrainer` with an anchor in the advantage, frame budgets and parallel rollouts."""
 
+import hashlib
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
+from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from .anchors import is_parseable, structural_credit
+from .anchors import REASONS, Fault, first_fault, structural_credit
 from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig
 from .engines.features import reuse_features
@@ -15,6 +18,7 @@ from .engines.vllm import VLLMEngine, require_vllm
 from .engines.weights import forget_old_features, keep_gradients, loadable_weights, push_exact_weights
 from .metrics import episode_stats, summarise
 from .rollout import ParallelRollout
+from .trainable import freeze_vision, warn_of_dropout, with_targets
 from .video import Clip, LazyFrame, VideoError, prefetch
 from .video.timeline import MULTIPLE
 
@@ -25,8 +29,9 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     What differs from [`~trl.GRPOTrainer`]: a credit per token is added to the advantage, so that closing tags are
     kept (selective anchoring); and, unless given `rollout_func`, `tools` or `environment_factory`, rows become prompts
-    with a drawn number of frames (frame-budget gating) and [`ParallelRollout`] plays them. With
-    `anchor_weight=0, think_prefix=False` and one frame budget a step is that of [`~trl.GRPOTrainer`].
+    with a drawn number of frames (frame-budget gating) and [`ParallelRollout`] plays them. Only the language model is
+    trained. With `anchor_weight=0, think_prefix=False, train_vision=True` and one frame budget a step is that of
+    [`~trl.GRPOTrainer`].
 
     Arguments are those of [`~trl.GRPOTrainer`], with a [`ParaGRPOConfig`] as `args`.
 
@@ -46,10 +51,16 @@ class ParaGRPOTrainer(GRPOTrainer):
         own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         if own:
             kwargs["rollout_func"] = ParallelRollout.from_config(args)
+        kwargs["peft_config"] = with_targets(
+            kwargs.get("peft_config"), model, args.train_vision, trust_remote_code=args.trust_remote_code
+        )
         colocate = args.use_vllm and args.vllm_mode == "colocate"
         with loadable_weights() if colocate else nullcontext():
             super().__init__(model, reward_funcs, args=args, **kwargs)
         keep_gradients(self.model)
+        if not args.train_vision:
+            freeze_vision(self.model)
+        warn_of_dropout(self.model)
         if own:
             self.data_collator = FrameBudgetCollator(
                 self.processing_class,
@@ -70,7 +81,13 @@ class ParaGRPOTrainer(GRPOTrainer):
                 tokens = max(1, args.max_pixels // MULTIPLE**2)
                 VLLMEngine.from_trainer(self).check(images, tokens, args.max_completion_length)
         self._videos_seen = self._videos_failed = 0
-        self._rewards = None
+        # Of the current generation batch: rows that do not count (ranks * B,), and rollouts of this rank.
+        self._left_out = torch.zeros(0, dtype=torch.bool)
+        self._rollouts: list[tuple[list[int], list[int]]] = []
+        # TRL logs a picture once for each rollout that has it: for rollouts that get theirs from rows we do it.
+        self._logs_pictures = self.rollout_func is not None and self.log_multimodal and self.log_completions
+        if self.rollout_func is not None:
+            self.log_multimodal = False
 
     def get_eval_dataloader(self, eval_dataset=None):
         kept = self.data_collator
@@ -84,31 +101,30 @@ class ParaGRPOTrainer(GRPOTrainer):
         mode = "train" if self.model.training else "eval"
         start = time.perf_counter()
         clips = self._decode(inputs)
-        if clips or any(row.get("video_error") for row in inputs):
-            self._check_bad_rows(mode, inputs)
+        self._leave_out_bad_rows(mode, inputs)
+        if clips:
             self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
-        with reuse_features(self.processing_class):
+        with reuse_features(self.processing_class) if clips else nullcontext():
             output = super()._generate_and_score_completions(inputs)
+        self._log_pictures(inputs)
         for clip in clips:
             clip.release()
-        failed = torch.tensor([bool(row.get("video_error")) for row in inputs], device=output["advantages"].device)
-        output["advantages"] = output["advantages"].masked_fill(failed, 0.0)  # (B,)
+        if self._left_out.any():
+            self._leave_out_of_logs(mode)
+        output["counts"] = ~self._mine(self._left_out)  # (B,) whether a row has a part in the loss
 
-        ids, mask = output["completion_ids"], output["completion_mask"]  # (B, T)
+        mask = output["completion_mask"]  # (B, T)
         sampled = mask * output["tool_mask"] if "tool_mask" in output else mask
-        lengths = mask.sum(1).tolist()
-        rollouts = [(i[:n], m[:n]) for i, m, n in zip(ids.tolist(), sampled.tolist(), lengths, strict=True)]
         if self.args.anchor_weight:
-            credit = torch.zeros(ids.shape, device=ids.device)  # (B, T)
-            for b, values in enumerate(self._credit(rollouts)):
-                credit[b, : len(values)] = torch.tensor(values, device=ids.device)
-            credit = credit * sampled * ~failed[:, None]
+            credit = torch.zeros(mask.shape, device=mask.device)  # (B, T)
+            for b, values in enumerate(self._credit(self._rollouts)):
+                credit[b, : len(values)] = torch.tensor(values, device=mask.device)
             # The anchor: a credit per token on top of the advantage of the rollout.
             output["advantages"] = output["advantages"][:, None] + self.args.anchor_weight * credit
             output["advantages"] = output["advantages"] * sampled
         if "importance_sampling_ratio" in output and "truncate" in self.args.vllm_importance_sampling_mode:
             self._log_truncated(mode, output["importance_sampling_ratio"], sampled)
-        self._log_rollouts(mode, inputs, [is_parseable(*rollout, self._tokenizer) for rollout in rollouts])
+        self._log_rollouts(mode, inputs, [first_fault(*rollout, self._tokenizer) for rollout in self._rollouts])
         return output
 
     def _credit(self, rollouts: list[tuple[list[int], list[int]]]) -> list[list[float]]:
@@ -117,15 +133,34 @@ class ParaGRPOTrainer(GRPOTrainer):
         return [structural_credit(*rollout, self._tokenizer, tags=tags, penalty=penalty) for rollout in rollouts]
 
     def _generate(self, prompts):
-        *head, completions, logprobs, extra, images, tool_images = super()._generate(prompts)
+        prompt_ids, ids, mask, completions, *rest = super()._generate(prompts)
+        logprobs, extra, images, tool_images = rest
         if "turns" in extra:  # what reward functions and logs see: messages, not one text with the template in it
             completions = extra["turns"]
-        return *head, completions, logprobs, extra, images, tool_images
+        masks = mask or [[1] * len(row) for row in ids]
+        self._rollouts = list(zip(ids, masks, strict=True))
+        if self._left_out.any():
+            self._log_lengths("train" if self.model.training else "eval")
+            out = self._mine(self._left_out).tolist()
+            mask = [[0] * len(row) if left_out else row for row, left_out in zip(masks, out, strict=True)]
+        return prompt_ids, ids, mask, completions, logprobs, extra, images, tool_images
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        rewards[self._left_out] = math.nan  # TRL's statistics are of the others
         self._rewards = rewards  # (ranks * B, reward functions)
         return rewards
+
+    def _compute_loss(self, model, inputs):
+        if not self._left_out.any():
+            return super()._compute_loss(model, inputs)
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        before = {name: len(values) for name, values in metrics.items()}
+        loss = super()._compute_loss(model, inputs)
+        if not self.accelerator.gather(inputs["counts"]).any():  # a mean of nothing is no part of a mean
+            for name, values in metrics.items():
+                del values[before.get(name, 0) :]
+        return loss * self._share_of_others(inputs)
 
     # -------------------------------------------------------------------------------------------------------- videos
 
@@ -153,18 +188,78 @@ class ParaGRPOTrainer(GRPOTrainer):
                 row["video_error"] = broken[0]
         return list(clips.values())
 
-    def _check_bad_rows(self, mode: str, inputs: list[dict]) -> None:
-        """Counts rows with a bad video, and raises once they are more than `max_bad_rows`."""
-        errors = [row["video_error"] for row in inputs if row.get("video_error")]
-        self._videos_seen += len(inputs)
-        self._videos_failed += len(errors)
+    # ------------------------------------------------------------------------------------------------------ bad rows
+
+    def _leave_out_bad_rows(self, mode: str, inputs: list[dict]) -> None:
+        """
+        Decides, on all ranks together, which rows of the generation batch do not count: whole groups with a bad video.
+        They keep their places, so that batches have equal shapes. Raises once bad rows are more than `max_bad_rows`.
+        """
+        failed = torch.tensor([bool(row.get("video_error")) for row in inputs], device=self.accelerator.device)
+        failed = self.accelerator.gather(failed)  # (ranks * B,)
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        self._left_out = failed.view(-1, size).any(1).repeat_interleave(size)
+        self._videos_seen += len(failed)
+        self._videos_failed += int(failed.sum())
         share = self._videos_failed / self._videos_seen
-        if self._videos_failed and share > self.args.max_bad_rows and self._videos_seen >= 20:
+        if failed.any() and share > self.args.max_bad_rows and self._videos_seen >= 20:
+            errors = gather_object([row["video_error"] for row in inputs if row.get("video_error")])
             raise RuntimeError(
                 f"{share:.0%} of the rows so far had a video that cannot be decoded, more than `max_bad_rows` "
-                f"{self.args.max_bad_rows:.0%}; the last: {errors[0] if errors else ''}"
+                f"{self.args.max_bad_rows:.0%}; the last: {errors[-1]}"
             )
-        self._metrics[mode]["video/failed"].append(float(self._videos_failed))
+        if any("video_error" in row for row in inputs):
+            self._metrics[mode]["video/failed"].append(float(self._videos_failed))
+            self._metrics[mode]["video/left_out"].append(float(self._left_out.sum()))
+
+    def _mine(self, everyones: torch.Tensor) -> torch.Tensor:
+        """This rank's part of a tensor that has the rows of all ranks."""
+        return everyones.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
+
+    def _share_of_others(self, inputs: dict) -> float:
+        """
+        What makes a mean over all rows, or over all micro-batches, of an optimizer step one over those that count.
+        Loss types that divide by the number of tokens need nothing: TRL has counted none of the rows left out.
+        """
+        if self.loss_type in ("cispo", "dapo", "vespo"):
+            return 1.0
+        window = [inputs]
+        if self.model.training and self._buffered_inputs is not None:
+            start = self._step % self.args.steps_per_generation
+            start -= start % self.args.gradient_accumulation_steps
+            window = self._buffered_inputs[start : start + self.args.gradient_accumulation_steps]
+        counts = [batch["counts"] for batch in window]
+        if self.loss_type == "bnpo":  # a mean over tokens, then over micro-batches
+            counts = [count.any()[None] for count in counts]
+        counted = self.accelerator.gather(torch.cat(counts)).float()
+        return 1.0 / counted.mean().item() if counted.any() else 1.0
+
+    def _log_lengths(self, mode: str) -> None:
+        """TRL's metrics of lengths, over the rollouts that count."""
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        mine = [[sum(mask), ids[-1] in ends] for ids, mask in self._rollouts]
+        table = self.accelerator.gather(torch.tensor(mine, device=self.accelerator.device))[~self._left_out].float()
+        lengths, ended = table[:, 0], table[:, 1].bool()
+        for name, values in (("", lengths), ("terminated_", lengths[ended])):
+            if not len(values):
+                values = torch.full((1,), math.nan if not len(lengths) else 0.0)
+            for kind in ("mean", "min", "max"):
+                self._metrics[mode][f"completions/{kind}_{name}length"][-1] = getattr(values, kind)().item()
+        self._metrics[mode]["completions/clipped_ratio"][-1] = (~ended).float().mean().item()
+
+    def _leave_out_of_logs(self, mode: str) -> None:
+        """Takes the rows that do not count out of TRL's table of completions, and out of what it counts as rows."""
+        count, kept = len(self._left_out), (~self._left_out).tolist()
+        logs = [self._logs[name] for name in ("prompt", "completion", "advantages")]
+        for log in (*logs, *self._logs["rewards"].values(), *self._logs["extra"].values()):
+            entries = list(log)
+            log.clear()
+            log.extend(entries[:-count] + [entry for entry, keep in zip(entries[-count:], kept, strict=True) if keep])
+        by_group = self.multi_objective_aggregation == "sum_then_normalize" and self.scale_rewards != "batch"
+        if by_group:
+            share = sum(kept) / count
+            values = self._metrics[mode]["frac_reward_zero_std"]
+            values[-1] = values[-1] / share if share else math.nan
 
     # ------------------------------------------------------------------------------------------------------- metrics
 
@@ -179,24 +274,39 @@ class ParaGRPOTrainer(GRPOTrainer):
         total = self.accelerator.gather(counts[None]).sum(0)
         self._metrics[mode]["sampling/truncated_share"].append((total[0] / total[1].clamp(min=1)).item())
 
-    def _log_rollouts(self, mode: str, inputs: list[dict], parseable: list[bool]) -> None:
-        """The metrics of the method, over all ranks, whole and by frame budget."""
+    def _log_pictures(self, inputs: list[dict]) -> None:
+        """Pictures for the table of completions, each with the first rollout that has it."""
+        if not self._logs_pictures or not {"wandb", "trackio"} & set(self.args.report_to):
+            return
+        rows = [row.get("images") or [image for image in [row.get("image")] if image is not None] for row in inputs]
+        named = [[(_picture_name(image), image.copy()) for image in row] for row in _first_ones(rows, _picture_name)]
+        named = _first_ones(gather_object(named), lambda pair: pair[0])
+        kept = [row for row, out in zip(named, self._left_out.tolist(), strict=True) if not out]
+        self._logs["images"].extend([image for _, image in row] for row in kept)
+
+    def _log_rollouts(self, mode: str, inputs: list[dict], faults: list[Fault | None]) -> None:
+        """The metrics of the method, over the rollouts that count of all ranks, whole and by frame budget."""
         rewards, accuracies = self._scores(len(inputs))
         mine = [
             {
                 "budget": float(row.get("frame_budget") or 0),
                 "reward": reward,
-                **episode_stats(row.get("tool_calls") or [], keeps_format, accuracy),
+                **{reason: float(fault is not None and fault.reason == reason) for reason in REASONS},
+                **episode_stats(row.get("tool_calls") or [], fault is None, accuracy),
             }
-            for row, reward, accuracy, keeps_format in zip(inputs, rewards, accuracies, parseable, strict=True)
+            for row, reward, accuracy, fault in zip(inputs, rewards, accuracies, faults, strict=True)
         ]
         names = list(mine[0])
         table = torch.tensor([list(rollout.values()) for rollout in mine], device=self.accelerator.device)
-        gathered = self.accelerator.gather(table).tolist()  # (ranks * B, names)
+        gathered = self.accelerator.gather(table)[~self._left_out].tolist()  # (ranks * B, names)
         rollouts = [dict(zip(names, values, strict=True)) for values in gathered]
+        if not rollouts:
+            return
 
         rates = summarise(rollouts)
         metrics = {"format/compliance": rates["compliance"]}
+        for reason in REASONS:
+            metrics[f"format/fault/{reason}"] = sum(rollout[reason] for rollout in rollouts) / len(rollouts)
         if any("tool_calls" in row for row in inputs):  # rollouts of our own, whose calls are known
             for name in ("calls_per_rollout", "calls_per_turn", "call_rate", "failure_rate", "no_room_rate"):
                 if name in rates:
@@ -217,6 +327,19 @@ class ParaGRPOTrainer(GRPOTrainer):
             return total, [None] * count
         column = mine[:, self.reward_func_names.index("accuracy_reward")].tolist()
         return total, [None if math.isnan(value) else value for value in column]
+
+
+def _first_ones(rows: list[list], name_of: Callable) -> list[list]:
+    """The rows without what an earlier one has, or the row itself earlier on."""
+    seen = set()
+    return [[item for item in row if not (name_of(item) in seen or seen.add(name_of(item)))] for row in rows]
+
+
+def _picture_name(image) -> str:
+    """What tells a picture from all others, on any rank."""
+    if isinstance(image, LazyFrame) and image.key is not None:
+        return image.key
+    return f"{image.size} {hashlib.sha1(image.convert('RGB').tobytes()).hexdigest()}"
 
 
 def _by_budget(budget: float, rollouts: list[dict[str, float]]) -> dict[str, float]:

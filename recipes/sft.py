@@ -10,7 +10,7 @@ On ParaVT-shaped rows, with LoRA:
     accelerate launch recipes/sft.py \
         --model_name_or_path Qwen/Qwen3-VL-8B-Instruct \
         --dataset_name path/to/sft.parquet --video_root path/to/videos \
-        --use_peft --lora_target_modules all-linear --bf16 --output_dir cold-start
+        --use_peft --lora_dropout 0 --bf16 --output_dir cold-start
 """
 
 import os
@@ -31,6 +31,7 @@ from trl import (
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
 from paravt.engines.checkpoints import quantization_config, trainable
+from paravt.trainable import freeze_vision, with_targets
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Arguments:
         default_factory=lambda: [64], metadata={"help": "Overview frames, one drawn a row."}
     )
     max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
+    train_vision: bool = field(default=False, metadata={"help": "Whether the vision tower is trained too."})
     max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
     toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
     toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
@@ -128,9 +130,12 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     training.remove_unused_columns = False
     batches = SupervisedCollator(collator, max_length=training.max_length)
     trainer = SFTTrainer(
-        model, training, batches, rows, processing_class=processor, peft_config=get_peft_config(model_config),
+        model, training, batches, rows, processing_class=processor,
+        peft_config=with_targets(get_peft_config(model_config), model, arguments.train_vision),
         quantization_config=quantization, callbacks=[collator],
     )  # fmt: skip
+    if not arguments.train_vision:
+        freeze_vision(trainer.model)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     trainer.save_model(training.output_dir)
     if trainer.is_world_process_zero():

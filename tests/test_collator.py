@@ -1,4 +1,6 @@
+import copy
 import json
+import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -126,7 +128,11 @@ class TestFrameBudgetCollator:
 
     def test_a_missing_video_is_told_and_spoils_nothing(self, toy_processor, clips):
         bad, good = FrameBudgetCollator(toy_processor, [4])([row("/nowhere.mp4"), row(clips / "cfr.mp4")])
-        assert "not found" in bad["video_error"] and bad["images"] == [] and good["video_error"] is None
+        assert "not found" in bad["video_error"] and good["video_error"] is None
+        (grey,) = bad["images"]  # no row is without a picture
+        assert set(grey.getdata()) == {(127, 127, 127)} and grey.key is None
+        assert sum(part["type"] == "image" for m in bad["prompt"] for part in m["content"]) == 1
+        assert copy.deepcopy(grey) is grey and pickle.loads(pickle.dumps(grey)).size == grey.size
 
     def test_text_cannot_hold_placeholders(self, toy_processor, clips):
         (out,) = FrameBudgetCollator(toy_processor, [4])(

@@ -34,6 +34,8 @@ class TestPlay:
         assert [r["score"] for r in records] == [0.0, None, None]  # an untrained model answers nothing: wrong
         assert "web page" in records[1]["error"] and "not found" in records[2]["error"]
         assert records[0]["frames"] == 4 and records[0]["pixels"] == 4 * 1024 and records[0]["turns"]
+        assert [r["parseable"] for r in records] == [False] * 3 and records[1]["fault"] is None
+        assert records[0]["fault"] == {"reason": "cut_by_length", "turn": 0, "place": len(records[0]["turns"][0])}
         rates = measure(rollout(), engine, collator.chat.processor, rows, [4], 64, 1024, progress=False)
         assert rates[4]["accuracy"] == 0.0
 

@@ -107,7 +107,7 @@ def cold_start(clips, toy_checkpoint, tmp_path_factory):
     ]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4)))
     flags = ["--dataset_name", folder / "rows.jsonl", "--video_root", clips, "--output_dir", folder / "out"]
-    flags += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
+    flags += ["--model_name_or_path", toy_checkpoint, "--use_peft"]
     flags += ["--frame_budgets", 4, "--max_pixels", 1024, "--max_steps", 2, "--per_device_train_batch_size", 2]
     flags += ["--learning_rate", "1e-2", "--report_to", "none", "--bf16", "false", "--dtype", "float32"]
     run("sft.py", *flags, "--gradient_checkpointing", "false")
@@ -136,8 +136,6 @@ class TestRecipes:
             "--output_dir",
             tmp_path,
             "--use_peft",
-            "--lora_target_modules",
-            "all-linear",
             "--frame_budgets",
             4,
             8,
@@ -171,7 +169,7 @@ class TestRecipes:
         """Two ranks train with the settings of `fsdp.yaml`; accelerate takes them for GPUs only, so it is told so."""
         (tmp_path / "told.py").write_text(TOLD.format(recipe=os.path.join(RECIPES, "para_grpo.py")))
         flags = ["--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path / "out", "--use_peft"]
-        flags += ["--model_name_or_path", toy_checkpoint, "--lora_target_modules", "all-linear"]
+        flags += ["--model_name_or_path", toy_checkpoint]
         with open(os.path.join(RECIPES, "configs", "fsdp.yaml")) as file:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
@@ -206,7 +204,7 @@ class TestRecipes:
     def test_from_files_to_an_answer(self, row_file, clips, cold_start, toy_checkpoint, tmp_path):
         """Conversations in jsonl, a cold start, RL on it with rows in parquet, the merged model, a question."""
         flags = ["--dataset_name", row_file, "--video_root", clips, "--frame_budgets", 4, *SMALL]
-        flags += ["--use_peft", "--lora_target_modules", "all-linear", "--learning_rate", "1e-2"]
+        flags += ["--use_peft", "--learning_rate", "1e-2"]
         run("para_grpo.py", "--model_name_or_path", cold_start, "--output_dir", tmp_path / "rl", *flags)
         command = [sys.executable, "-m", "paravt.engines.checkpoints", tmp_path / "rl", tmp_path / "final"]
         subprocess.run(list(map(str, command)), check=True)

@@ -7,16 +7,17 @@ import subprocess
 import sys
 
 import numpy as np
+import others
 import pytest
 import torch
 from conftest import two_ranks
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
-from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+from transformers import AutoProcessor, Qwen3ForCausalLM, Qwen3VLForConditionalGeneration
 from trl import GRPOConfig, GRPOTrainer
 
 from paravt import CropVideo, FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
-from paravt.anchors import structural_credit
+from paravt.anchors import REASONS, structural_credit
 from paravt.engines import load_engine
 from paravt.evaluation import measure_trainer
 from paravt.parser import ToolCall, render_tool_call
@@ -95,7 +96,7 @@ class TestStep:
         replay = Replay(think_prefix=False)
         stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)  # records
         stock = stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)
-        off = {"anchor_weight": 0.0, "frame_budgets": [4], "think_prefix": False}
+        off = {"anchor_weight": 0.0, "frame_budgets": [4], "think_prefix": False, "train_vision": True}
         ours = stepped(ParaGRPOTrainer, config(tmp_path, **off), toy_checkpoint, processor, toy_rows, replay)
         assert stock[0] == ours[0] and stock[0][0][1] > 0
         before = dict(Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).named_parameters())
@@ -196,14 +197,13 @@ class TestStep:
             args,
             train_dataset=Dataset.from_list(toy_rows),
             processing_class=processor,
-            peft_config=LoraConfig(r=4, target_modules="all-linear"),
+            peft_config=LoraConfig(r=4),
         )
         before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
         trainer.train()
         moved = {name for name, p in trainer.model.named_parameters() if not torch.equal(p, before[name])}
-        # The vision tower's attention may see one picture of one token; every language adapter must move.
-        language = {n for n in before if "lora_B" in n and "language_model" in n}
-        assert language <= moved and all("lora_" in name for name in moved)
+        adapters = {n for n in before if "lora_" in n}
+        assert adapters == moved and all(".language_model." in name for name in adapters) and len(adapters) == 28
         trainer.save_model(str(tmp_path / "adapter"))
         assert not (tmp_path / "adapter" / "model.safetensors").exists()
         base = Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint)
@@ -212,6 +212,18 @@ class TestStep:
         assert all(
             torch.equal(v, saved[k.replace(".default", "")]) for k, v in loaded.named_parameters() if "lora_" in k
         )
+
+    def test_full_fine_tuning_leaves_the_vision_tower_out_unless_asked(
+        self, tmp_path, toy_checkpoint, processor, toy_rows
+    ):
+        before = dict(Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).named_parameters())
+        for train_vision in (False, True):
+            replay = Replay()
+            args = config(tmp_path, train_vision=train_vision, frame_budgets=[4])
+            _, after = stepped(ParaGRPOTrainer, args, toy_checkpoint, processor, toy_rows, replay)
+            moved = {name for name in before if not torch.equal(before[name], after[name])}
+            assert any("language_model" in name for name in moved)
+            assert any("visual" in name for name in moved) == train_vision
 
     def test_metrics_and_logged_completions(self, tmp_path, toy_checkpoint, processor, toy_rows):
         import pandas as pd
@@ -233,6 +245,8 @@ class TestStep:
             "rewards/format_reward/mean",
         } <= set(logs)
         assert any(f"budget_{k}/reward" in logs for k in (4, 8))
+        faults = [logs[f"format/fault/{reason}"] for reason in REASONS]
+        assert sum(faults) == pytest.approx(1 - logs["format/compliance"]) and sum(faults) > 0
         (file,) = (tmp_path / "completions").iterdir()
         table = pd.read_parquet(file)
         first = table["completion"][0][0]
@@ -261,18 +275,109 @@ class TestStep:
         assert len(decoded) == len(set(decoded)) and len(overviews) == 4
 
     def test_a_video_gone_bad_spoils_its_own_group_only(self, tmp_path, toy_checkpoint, processor, toy_rows, clips):
-        bad = {**toy_rows[0], "videos": [str(clips / "damaged.mp4")], "key": "bad"}
-        args = config(tmp_path, per_device_train_batch_size=8, frame_budgets=[8], max_bad_rows=0.6)
+        damaged = {**toy_rows[0], "videos": [str(clips / "damaged.mp4")], "key": "damaged"}
+        missing = {**toy_rows[0], "videos": ["/nowhere.mp4"], "key": "missing"}  # a row without any picture
+        args = config(tmp_path, per_device_train_batch_size=12, frame_budgets=[8], max_bad_rows=1.0, beta=0.1)
         trainer = ParaGRPOTrainer(
             toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows), processing_class=processor
         )
-        inputs = trainer.data_collator([bad] * 4 + [toy_rows[1]] * 4)
-        batch = trainer._generate_and_score_completions(inputs)
-        assert (batch["advantages"][:4] == 0).all() and (batch["advantages"][4:] != 0).any()
+        trainer.model.train()
+        rows = [damaged] * 4 + [toy_rows[1]] * 4 + [missing] * 4
+        batch = trainer._generate_and_score_completions(trainer.data_collator(rows))
+        bad, good = [0, 1, 2, 3, 8, 9, 10, 11], slice(4, 8)
+        assert (batch["advantages"][bad] == 0).all() and (batch["advantages"][good] != 0).any()
+        assert (batch["tool_mask"][bad] * batch["completion_mask"][bad]).sum() == 0
+        assert batch["num_items_in_batch"] == (batch["tool_mask"] * batch["completion_mask"])[good].sum() > 0
+        assert trainer._metrics["train"]["video/left_out"] == [8.0] and len(trainer._logs["prompt"]) == 4
+        # A micro-batch of nothing but rows without pictures.
+        trainer._step, trainer.current_gradient_accumulation_steps = 0, 1
+        inputs = trainer._prepare_inputs(trainer.data_collator([missing] * 12))
+        assert trainer._compute_loss(trainer.model, inputs) == 0
         trainer.args.max_bad_rows = 0.05
-        with pytest.raises(RuntimeError, match="more than `max_bad_rows` 5%"):
-            for _ in range(3):
-                trainer._generate_and_score_completions(trainer.data_collator([bad] * 4 + [toy_rows[1]] * 4))
+        with pytest.raises(RuntimeError, match="more than `max_bad_rows` 5%; the last: .*nowhere"):
+            trainer._generate_and_score_completions(trainer.data_collator(rows))
+
+
+def fixed_rollouts(prompts, trainer):
+    """Rollouts of a text model that depend on the prompt and the place in its group alone."""
+    tokenizer = trainer.processing_class
+    said = ["a</think><answer>b</answer>", "so it is</think>", "b <answer>c</answer>", "</think><answer>"]
+    first = trainer.accelerator.process_index * len(prompts)
+    completions = [
+        said[(first + i) % len(said)] + prompt[-1]["content"] * (1 + (first + i) % 3) + "<|im_end|>"
+        for i, prompt in enumerate(prompts)
+    ]
+    return {
+        "prompt_ids": [tokenizer(prompt[-1]["content"])["input_ids"] for prompt in prompts],
+        "completion_ids": [tokenizer(text)["input_ids"] for text in completions],
+        "logprobs": None,
+    }
+
+
+def rows_with_errors(good, bad=(), text="is it red?"):
+    """Rows of a text model, some of which say that their video is bad."""
+    rows = [{"prompt": [{"role": "user", "content": f"{text} {i}"}], "video_error": None} for i in good]
+    return rows + [{"prompt": [{"role": "user", "content": f"{text} {i}"}], "video_error": "gone"} for i in bad]
+
+
+def telling(completions, completion_ids, video_error, **columns):
+    """A reward that would show wherever a bad row had a part in it."""
+    return [1000.0 * (e is not None) + sum(ids) % 7 for ids, e in zip(completion_ids, video_error, strict=True)]
+
+
+@pytest.fixture(scope="session")
+def text_checkpoint(tmp_path_factory, toy_processor):
+    folder = str(tmp_path_factory.mktemp("text"))
+    model, tokenizer = others.text_model(toy_processor.tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+class TestBadRows:
+    def train(self, folder, checkpoint, rows, **kwargs):
+        args = config(folder, max_bad_rows=1.0, shuffle_dataset=False, learning_rate=0.1, **kwargs)
+        trainer = ParaGRPOTrainer(
+            checkpoint, telling, args, train_dataset=Dataset.from_list(rows), rollout_func=fixed_rollouts
+        )
+        trainer.train()
+        logs = {}
+        for entry in trainer.state.log_history:
+            logs |= entry
+        return {name: p.detach().clone() for name, p in trainer.model.named_parameters()}, logs
+
+    @pytest.mark.parametrize(
+        "knobs",
+        [
+            *({"loss_type": kind, "beta": 0.1} for kind in ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo")),
+            *({"loss_type": kind} for kind in ("luspo", "vespo")),
+            {"loss_type": "grpo", "beta": 0.1, "scale_rewards": "batch"},
+            {"loss_type": "grpo", "multi_objective_aggregation": "normalize_then_sum"},
+        ],
+    )
+    def test_a_step_is_that_of_the_other_rows(self, tmp_path, text_checkpoint, knobs, monkeypatch):
+        """Weights and logs; a micro-batch of bad rows alone and one of good rows, against the good rows alone."""
+        monkeypatch.setattr("trl.trainer.grpo_trainer.shuffle_sequence_dict", lambda batch: batch)
+        mixed, logs = self.train(
+            tmp_path, text_checkpoint, rows_with_errors([0], [1]), gradient_accumulation_steps=2, **knobs
+        )
+        alone, expected = self.train(tmp_path, text_checkpoint, rows_with_errors([0]), **knobs)
+        start = dict(Qwen3ForCausalLM.from_pretrained(text_checkpoint).named_parameters())
+        assert any(not torch.equal(start[name], alone[name]) for name in start)
+        for name, weight in alone.items():
+            torch.testing.assert_close(mixed[name], weight, atol=1e-6, rtol=1e-5)
+        own = {"num_tokens", "step_time", "train_runtime", "epoch", "total_flos", "train_steps_per_second"}
+        own |= {"video/failed", "video/left_out", "train_samples_per_second"}
+        for name in set(expected) - own:
+            assert logs[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name
+        assert logs["video/left_out"] == 4.0 and expected["video/left_out"] == 0.0
+
+    @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
+    def test_a_step_of_bad_rows_alone_changes_nothing(self, tmp_path, text_checkpoint, loss_type):
+        after, logs = self.train(tmp_path, text_checkpoint, rows_with_errors([], [0]), loss_type=loss_type, beta=0.1)
+        start = dict(Qwen3ForCausalLM.from_pretrained(text_checkpoint).named_parameters())
+        assert logs["loss"] == 0.0 and logs["grad_norm"] == 0.0 and logs["reward"] is None
+        assert all(torch.equal(start[name], after[name]) for name in start)
 
 
 class TestConfig:
