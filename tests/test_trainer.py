@@ -442,7 +442,7 @@ class TestSampling:
 
     def test_generation_batches_of_one_step_are_told_apart(self, tmp_path, toy_checkpoint, processor, toy_rows):
         settings = {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "max_steps": 2}
-        played = self.rollouts(tmp_path, toy_checkpoint, processor, toy_rows[:1], **settings)
+        played = self.rollouts(tmp_path, toy_checkpoint, processor, [toy_rows[0]] * 2, frame_budgets=[4], **settings)
         assert len(played) == 4 and len({ids for batch in played for ids in batch}) == 16
 
     def test_a_row_that_is_there_twice_is_played_twice(self, tmp_path, toy_checkpoint, processor, toy_rows):
@@ -518,8 +518,8 @@ class Told(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero and "reward" in logs:
-            times = ("step_time", "video/decode_seconds")
-            print("log", json.dumps([state.global_step, {k: v for k, v in logs.items() if k not in times}]))
+            found = {k: v for k, v in logs.items() if k not in ("step_time", "video/decode_seconds")}
+            print("log", json.dumps([state.global_step, found]), flush=True)
 
 
 def spread(completions, completion_ids, **columns):
