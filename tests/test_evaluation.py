@@ -51,6 +51,11 @@ class TestPlay:
         assert sorted(seen) == [(i, text) for i, r in enumerate(records) for text in r["turns"]]
 
 
+def test_engine_arguments_are_those_of_vllm(toy_checkpoint):
+    with pytest.raises(ValueError, match="`engine_args` are those of vLLM, got {'max_num_seqs': 4}"):
+        load_engine(toy_checkpoint, engine_args={"max_num_seqs": 4})
+
+
 class TestRecords:
     SETTINGS = {"frames": 64, "model": "m"}
 

@@ -122,6 +122,77 @@ def weights(folder):
     return load(folder).state_dict()
 
 
+@pytest.fixture
+def sft(monkeypatch):
+    monkeypatch.syspath_prepend(RECIPES)
+    import sft
+
+    return sft
+
+
+class TestSupervisedOptions:
+    WORK = {
+        "max_length", "loss_type", "activation_offloading", "router_aux_loss_coef", "model_init_kwargs",
+        "trust_remote_code",
+    }  # fmt: skip
+
+    def test_every_option_of_trl_works_or_is_refused(self, sft):
+        """An option that a new version of TRL adds is in neither set."""
+        from transformers import TrainingArguments
+        from trl import SFTConfig
+
+        own = set(SFTConfig.__dataclass_fields__) - set(TrainingArguments.__dataclass_fields__)
+        assert own == self.WORK | set(sft.REFUSED) and not self.WORK & set(sft.REFUSED)
+
+    @pytest.mark.parametrize(
+        "option, value",
+        [
+            ("assistant_only_loss", True),
+            ("completion_only_loss", False),
+            ("packing", True),
+            ("packing_strategy", "wrapped"),
+            ("eval_packing", True),
+            ("padding_free", True),
+            ("pad_to_multiple_of", 8),
+            ("truncation_mode", "keep_end"),
+            ("shuffle_dataset", True),
+            ("chat_template_path", "template.jinja"),
+            ("eos_token", "</s>"),
+            ("pad_token", "<pad>"),
+            ("dataset_text_field", "content"),
+            ("dataset_kwargs", {"skip_prepare_dataset": False}),
+            ("dataset_num_proc", 2),
+        ],
+    )
+    def test_what_would_be_ignored_is_refused(self, sft, tmp_path, option, value):
+        assert option in sft.REFUSED
+        with pytest.raises(ValueError, match=f"`{option}` .* has no effect here"):
+            sft.Training(str(tmp_path), use_cpu=True, bf16=False, **{option: value})
+
+    def losses(self, sft, folder, **settings):
+        """Of two steps on the toy world."""
+        from trl import ModelConfig, SFTTrainer
+
+        found, log = [], SFTTrainer.log
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SFTTrainer, "log", lambda self, logs, *a: (found.append(logs), log(self, logs, *a))[1])
+            arguments = sft.Arguments(toy_folder=str(folder / "videos"), toy_videos=6, toy_copies=2, max_pixels=1024)
+            arguments.frame_budgets = [4]
+            training = sft.Training(
+                str(folder / "out"), use_cpu=True, bf16=False, gradient_checkpointing=False, max_steps=2,
+                per_device_train_batch_size=2, report_to="none", logging_steps=1, save_strategy="no", **settings,
+            )  # fmt: skip
+            sft.main(arguments, training, ModelConfig())
+        return [logs["loss"] for logs in found if "loss" in logs]
+
+    def test_the_options_that_work(self, sft, tmp_path):
+        plain = self.losses(sft, tmp_path)
+        assert self.losses(sft, tmp_path, max_length=4096) == plain
+        assert self.losses(sft, tmp_path, activation_offloading=False, loss_type="dft") != plain
+        with pytest.raises(ValueError, match="more than max_length 20"):
+            self.losses(sft, tmp_path, max_length=20)
+
+
 @pytest.mark.slow
 class TestRecipes:
     def test_somebody_elses_rows_train(self, row_file, clips, toy_checkpoint, tmp_path):
