@@ -10,6 +10,7 @@ from . import video
 from .chat import Chat
 from .engines.features import image_features
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
+from .settings import RolloutSettings
 from .video import VideoError
 
 
@@ -67,6 +68,18 @@ class FrameBudgetCollator(TrainerCallback):
         self.backend, self.snap = backend, snap
         self.epoch = 0
         self._ahead: set[video.Clip] = set()
+
+    @classmethod
+    def from_settings(cls, processor, settings: RolloutSettings) -> "FrameBudgetCollator":
+        """For evaluation: the frames of [`RolloutSettings`], the same number for each row."""
+        return cls(
+            processor,
+            [settings.frames],
+            max_pixels=settings.max_pixels,
+            tools=settings.dispatch != "none",
+            backend=settings.video_backend,
+            snap=settings.snap_overview,
+        )
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.epoch = int(state.epoch + 1e-6)

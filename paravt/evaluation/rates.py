@@ -26,6 +26,7 @@ def measure(
     max_pixels: int,
     batch_size: int = 32,
     progress: bool = True,
+    snap: bool = False,
 ) -> dict[int, dict[str, float]]:
     """Rates of [`metrics.summarise`] for each frame budget, over the same rows; rows that failed are left out."""
     from tqdm import tqdm
@@ -33,7 +34,10 @@ def measure(
     work = [(budget, start) for budget in budgets for start in range(0, len(rows), batch_size)]
     stats: dict[int, list[dict]] = {}
     for budget, start in tqdm(work, "Evaluation", disable=not progress, leave=False):
-        collator = FrameBudgetCollator(processor, [budget], max_pixels=max_pixels)
+        collator = FrameBudgetCollator(
+            processor, [budget], max_pixels=max_pixels, tools=rollout.dispatch != "none",
+            backend=rollout.video_backend, snap=snap,
+        )  # fmt: skip
         played = play(rollout, engine, collator, rows[start : start + batch_size], max_completion_length)
         stats.setdefault(budget, []).extend(stats_of(record) for record in played if not record["error"])
     return {budget: summarise(values) for budget, values in stats.items()}
@@ -57,4 +61,5 @@ def measure_trainer(
         budgets,
         args.max_completion_length,
         args.max_pixels,
+        snap=args.snap_overview,
     )
