@@ -11,6 +11,7 @@ from . import video
 from .chat import Chat
 from .engines.features import image_features
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
+from .settings import RolloutSettings
 from .video import VideoError
 
 
@@ -81,6 +82,18 @@ class FrameBudgetCollator(TrainerCallback):
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         if train_dataloader is not None:
             self.check(train_dataloader.dataset)
+
+    @classmethod
+    def from_settings(cls, processor, settings: RolloutSettings) -> "FrameBudgetCollator":
+        """For evaluation: the frames of [`RolloutSettings`], the same number for each row."""
+        return cls(
+            processor,
+            [settings.frames],
+            max_pixels=settings.max_pixels,
+            tools=settings.dispatch != "none",
+            backend=settings.video_backend,
+            snap=settings.snap_overview,
+        )
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.epoch = int(state.epoch + 1e-6)

@@ -53,6 +53,8 @@ class ParallelRollout:
             Largest area of a frame, in pixels.
         video_backend (`str`, *optional*, defaults to `"pyav"`):
             Decoder of the crops, `"pyav"` or `"decord"`.
+        chat_template_kwargs (`dict`, *optional*):
+            Arguments of the chat template.
     """
 
     def __init__(
@@ -68,8 +70,12 @@ class ParallelRollout:
         crop_frames: int = 16,
         max_pixels: int = 50176,
         video_backend: str = "pyav",
+        chat_template_kwargs: dict | None = None,
     ):
-        self.video_backend = video_backend
+        if dispatch not in ("parallel", "sequential", "none"):
+            raise ValueError(f"`dispatch` must be 'parallel', 'sequential' or 'none', got {dispatch!r}.")
+        self.video_backend, self.chat_template_kwargs = video_backend, chat_template_kwargs
+        self.dispatch = dispatch
         self.think_prefix, self.max_calls, self.max_turn_length = think_prefix, max_calls, max_turn_length
         self.max_turns = 0 if dispatch == "none" else max_turns
         self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
@@ -80,10 +86,11 @@ class ParallelRollout:
 
     @classmethod
     def from_config(cls, config) -> "ParallelRollout":
-        """The rollout of a [`ParaGRPOConfig`]."""
+        """The rollout of a [`ParaGRPOConfig`], or of [`RolloutSettings`]."""
         names = (
             "think_prefix", "dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length",
             "max_report_length", "crop_fps", "crop_frames", "max_pixels", "video_backend",
+            "chat_template_kwargs",
         )  # fmt: skip
         return cls(**{name: getattr(config, name) for name in names})
 
@@ -136,7 +143,8 @@ class ParallelRollout:
             watch (`Callable`, *optional*): Called with the number of an episode and each of its messages as it comes.
             seeds (`Sequence[int]`, *optional*): A seed per episode; an engine that draws nothing needs none.
         """
-        chat = Chat(engine.processor, self.think_prefix)
+        chat = Chat(engine.processor, self.think_prefix, self.chat_template_kwargs)
+        chat.check()
         episodes = [self._start(chat, prompt, max_completion_length) for prompt in prompts]
         for e, seed in zip(episodes, seeds or [None] * len(prompts), strict=True):
             e.seed = seed

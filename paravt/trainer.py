@@ -1,23 +1,31 @@
 """PARA-GRPO: TRL's `GRPOTrainer` with an anchor in the advantage, frame budgets and parallel rollouts."""
 
 import hashlib
+import inspect
 import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from accelerate.utils import gather_object
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 from trl import GRPOTrainer
 
 from .anchors import REASONS, Fault, first_fault, structural_credit
+from .chat import Chat, prepare_processor
 from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig
 from .engines.features import reuse_features
 from .engines.vllm import VLLMEngine, require_vllm
 from .engines.weights import forget_old_features, keep_gradients, loadable_weights, push_exact_weights
+from .judge import JudgeReward
 from .metrics import episode_stats, summarise
+from .rewards import accuracy_reward, format_reward, tool_reward
 from .rollout import ParallelRollout
+from .settings import RolloutSettings
 from .trainable import freeze_vision, warn_of_dropout, with_targets
 from .video import Clip, LazyFrame, VideoError, prefetch
 from .video.timeline import MULTIPLE
@@ -50,6 +58,7 @@ class ParaGRPOTrainer(GRPOTrainer):
             require_vllm()
         own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
         if own:
+            args.check_rollouts()
             kwargs["rollout_func"] = ParallelRollout.from_config(args)
         kwargs["peft_config"] = with_targets(
             kwargs.get("peft_config"), model, args.train_vision, trust_remote_code=args.trust_remote_code
@@ -61,18 +70,9 @@ class ParaGRPOTrainer(GRPOTrainer):
         if not args.train_vision:
             freeze_vision(self.model)
         warn_of_dropout(self.model)
+        self.settings = None
         if own:
-            self.data_collator = FrameBudgetCollator(
-                self.processing_class,
-                args.frame_budgets,
-                args.seed,
-                args.max_pixels,
-                tools=args.dispatch != "none",
-                backend=args.video_backend,
-                snap=args.snap_overview,
-            )
-            self.data_collator.check(self.train_dataset)
-            self.add_callback(self.data_collator)
+            self._prepare_rollouts()
         if args.use_vllm:
             push_exact_weights(self.vllm_generation)
             forget_old_features(self.vllm_generation)
@@ -80,6 +80,7 @@ class ParaGRPOTrainer(GRPOTrainer):
                 images = max(*args.frame_budgets, args.crop_frames)
                 tokens = max(1, args.max_pixels // MULTIPLE**2)
                 VLLMEngine.from_trainer(self).check(images, tokens, args.max_completion_length)
+        self._weigh_rewards()
         self._videos_seen = self._videos_failed = 0
         # Of the current generation batch: rows that do not count (ranks * B,), and rollouts of this rank.
         self._left_out = torch.zeros(0, dtype=torch.bool)
@@ -96,6 +97,53 @@ class ParaGRPOTrainer(GRPOTrainer):
         loader = super().get_eval_dataloader(eval_dataset)
         self.data_collator = kept
         return loader
+
+    def _prepare_rollouts(self) -> None:
+        """What rollouts of our own need: a processor and a model that can serve them, and rows with frames."""
+        args = self.args
+        if not self._is_vlm:
+            raise ValueError(
+                f"videos need a processor with pictures, got {type(self.processing_class).__name__}; for rollouts of "
+                "another kind pass `rollout_func`, `tools` or `environment_factory`"
+            )
+        prepare_processor(self.processing_class, args.max_pixels)
+        Chat(self.processing_class, args.think_prefix, args.chat_template_kwargs).check()
+        if not args.use_vllm:
+            _require_whole_cache(self.model.config)
+        self.data_collator = FrameBudgetCollator(
+            self.processing_class,
+            args.frame_budgets,
+            args.seed,
+            args.max_pixels,
+            tools=args.dispatch != "none",
+            backend=args.video_backend,
+            snap=args.snap_overview,
+        )
+        self.data_collator.check(self.train_dataset)
+        self.add_callback(self.data_collator)
+        self.settings = RolloutSettings.from_config(args, next(iter(self.train_dataset)))
+
+    def _weigh_rewards(self) -> None:
+        """Finds the rewards of the method among the reward functions, by what they are: `format_weight` weighs one."""
+        functions = [_unwrapped(function) for function in self.reward_funcs]
+        weighed = (
+            ("format_weight", self.args.format_weight, (format_reward,)),
+            ("tool_weight", self.args.tool_weight, (tool_reward, JudgeReward.tool_reward)),
+        )
+        for name, weight, kinds in weighed:
+            places = [i for i, function in enumerate(functions) if function in kinds]
+            if weight != 1.0 and not places:
+                raise ValueError(f"`{name}` {weight} weighs {kinds[0].__name__!r}, which is no reward function here")
+            if self.args.reward_weights is None:
+                self.reward_weights[places] = weight
+        accuracy = [f for f, kind in zip(self.reward_funcs, functions, strict=True) if kind is accuracy_reward]
+        self._accuracy = accuracy[0] if accuracy else partial(accuracy_reward, fallback=False)
+        self._judges = [i for i, function in enumerate(self.reward_funcs) if isinstance(function, JudgeReward)]
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
+        if self.settings is not None and self.args.should_save:  # first, for what is pushed to the hub is the folder
+            self.settings.save(output_dir or self.args.output_dir)
+        super().save_model(output_dir, _internal_call)
 
     def _generate_and_score_completions(self, inputs):
         mode = "train" if self.model.training else "eval"
@@ -149,6 +197,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rewards[self._left_out] = math.nan  # TRL's statistics are of the others
         self._rewards = rewards  # (ranks * B, reward functions)
+        self._accuracies = self._accuracies_of(inputs, completions)
         return rewards
 
     def _compute_loss(self, model, inputs):
@@ -286,7 +335,8 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     def _log_rollouts(self, mode: str, inputs: list[dict], faults: list[Fault | None]) -> None:
         """The metrics of the method, over the rollouts that count of all ranks, whole and by frame budget."""
-        rewards, accuracies = self._scores(len(inputs))
+        mine = self._mine(self._rewards)
+        rewards = (mine * self.reward_weights.to(mine.device)).nansum(1).tolist()
         mine = [
             {
                 "budget": float(row.get("frame_budget") or 0),
@@ -294,7 +344,7 @@ class ParaGRPOTrainer(GRPOTrainer):
                 **{reason: float(fault is not None and fault.reason == reason) for reason in REASONS},
                 **episode_stats(row.get("tool_calls") or [], fault is None, accuracy),
             }
-            for row, reward, accuracy, fault in zip(inputs, rewards, accuracies, faults, strict=True)
+            for row, reward, accuracy, fault in zip(inputs, rewards, self._accuracies, faults, strict=True)
         ]
         names = list(mine[0])
         table = torch.tensor([list(rollout.values()) for rollout in mine], device=self.accelerator.device)
@@ -318,15 +368,35 @@ class ParaGRPOTrainer(GRPOTrainer):
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
 
-    def _scores(self, count: int) -> tuple[list[float], list[float | None]]:
-        """Weighted reward and accuracy of each rollout of this rank; an accuracy is `None` where there is none."""
-        rank = self.accelerator.process_index
-        mine = self._rewards[rank * count : (rank + 1) * count]
-        total = (mine * self.reward_weights.to(mine.device)).nansum(1).tolist()
-        if "accuracy_reward" not in self.reward_func_names:
-            return total, [None] * count
-        column = mine[:, self.reward_func_names.index("accuracy_reward")].tolist()
-        return total, [None if math.isnan(value) else value for value in column]
+    def _accuracies_of(self, inputs: list[dict], completions: list) -> list[float | None]:
+        """
+        Accuracy of each rollout of this rank, as the reward functions measure it: a judge's where there is one. `None`
+        for a row without a truth. What the functions are called, or whether there are any, does not matter.
+        """
+        names = ("turns", "answer", "question_type", "options")
+        scores = self._accuracy(completions, **{name: [row.get(name) for row in inputs] for name in names})
+        for place in self._judges:
+            judged = self._mine(self._rewards)[:, place].tolist()
+            told = [None if math.isnan(value) else value for value in judged]
+            scores = [value if score is None else score for score, value in zip(scores, told, strict=True)]
+        return scores
+
+
+def _require_whole_cache(config) -> None:
+    """Raises a `ValueError` for a model whose cache forgets: the rollouts of a group share that of their prompt."""
+    layers = {type(layer) for layer in DynamicCache(config=config).layers} - {DynamicLayer}
+    if layers:
+        raise ValueError(
+            f"{config.model_type} has layers with a cache that cannot be cropped "
+            f"({', '.join(sorted(layer.__name__ for layer in layers))}): set `use_vllm` to true"
+        )
+
+
+def _unwrapped(function: Callable) -> Callable:
+    """The function under a partial or a bound method."""
+    while isinstance(function, partial):
+        function = function.func
+    return function.__func__ if inspect.ismethod(function) else function
 
 
 def _first_ones(rows: list[list], name_of: Callable) -> list[list]:

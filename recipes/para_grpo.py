@@ -23,11 +23,9 @@ from functools import partial
 import sft
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoProcessor
 from trl import ModelConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
-from paravt.chat import prepare_processor
 from paravt.engines.checkpoints import quantization_config, trainable
 from paravt.evaluation import measure_trainer
 from paravt.judge import JudgeReward
@@ -80,16 +78,15 @@ def build(
         ).to_list()  # fmt: skip
         count = min(arguments.eval_rows, len(rows) // 10)
         rows, held_out = rows[: len(rows) - count], rows[len(rows) - count :]
-    processor = prepare_processor(AutoProcessor.from_pretrained(name), training.max_pixels)
     training.model_init_kwargs = {k: getattr(model_config, k) for k in ("dtype", "attn_implementation")}
 
     # Only what stands inside <answer> counts; without a judge, open-ended answers are scored by token F1.
     accuracy = partial(accuracy_reward, fallback=False, mode="judge" if arguments.judge_model else "f1")
     judges = [JudgeReward(arguments.judge_model, arguments.judge_url)] if arguments.judge_model else []
-    training.reward_weights = [1.0, training.format_weight, training.tool_weight] + [1.0] * len(judges)
+    tools = judges[0].tool_reward if judges else tool_reward
     trainer = trainer_class(
-        name, [accuracy, format_reward, tool_reward, *judges], training, train_dataset=Dataset.from_list(rows),
-        processing_class=processor, peft_config=get_peft_config(model_config),
+        name, [accuracy, format_reward, tools, *judges], training, train_dataset=Dataset.from_list(rows),
+        peft_config=get_peft_config(model_config),
         quantization_config=quantization_config(model_config),
     )  # fmt: skip
     return trainer, held_out

@@ -31,6 +31,7 @@ from trl import (
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
 from paravt.engines.checkpoints import quantization_config, trainable
+from paravt.settings import RolloutSettings, prompt_of
 from paravt.trainable import freeze_vision, with_targets
 
 
@@ -140,6 +141,8 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     trainer.save_model(training.output_dir)
     if trainer.is_world_process_zero():
         processor.save_pretrained(training.output_dir)
+        asked = {"frames": max(arguments.frame_budgets), "max_pixels": arguments.max_pixels}
+        RolloutSettings(prompt=prompt_of(rows[0]), **asked).save(training.output_dir)
     return training.output_dir
 
 

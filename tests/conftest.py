@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+import others
 import pytest
 import torch
 
@@ -133,4 +134,14 @@ def toy_checkpoint(tmp_path_factory, toy_processor):
     folder = str(tmp_path_factory.mktemp("checkpoint"))
     toy.make_model(toy_processor).save_pretrained(folder)
     toy_processor.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def text_checkpoint(tmp_path_factory, toy_processor):
+    """A tiny model of text alone on disk."""
+    folder = str(tmp_path_factory.mktemp("text"))
+    model, tokenizer = others.text_model(toy_processor.tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import others
 import pytest
 import torch
 from conftest import two_ranks
@@ -303,9 +302,10 @@ def fixed_rollouts(prompts, trainer):
     tokenizer = trainer.processing_class
     said = ["a</think><answer>b</answer>", "so it is</think>", "b <answer>c</answer>", "</think><answer>"]
     first = trainer.accelerator.process_index * len(prompts)
+    places = [(first + i) % trainer.num_generations for i in range(len(prompts))]
     completions = [
-        said[(first + i) % len(said)] + prompt[-1]["content"] * (1 + (first + i) % 3) + "<|im_end|>"
-        for i, prompt in enumerate(prompts)
+        said[place] + prompt[-1]["content"] * (1 + place % 3) + "<|im_end|>"
+        for place, prompt in zip(places, prompts, strict=True)
     ]
     return {
         "prompt_ids": [tokenizer(prompt[-1]["content"])["input_ids"] for prompt in prompts],
@@ -323,15 +323,6 @@ def rows_with_errors(good, bad=(), text="is it red?"):
 def telling(completions, completion_ids, video_error, **columns):
     """A reward that would show wherever a bad row had a part in it."""
     return [1000.0 * (e is not None) + sum(ids) % 7 for ids, e in zip(completion_ids, video_error, strict=True)]
-
-
-@pytest.fixture(scope="session")
-def text_checkpoint(tmp_path_factory, toy_processor):
-    folder = str(tmp_path_factory.mktemp("text"))
-    model, tokenizer = others.text_model(toy_processor.tokenizer)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 class TestBadRows:
@@ -613,3 +604,25 @@ class TestProcesses:
         assert len({tuple(ids) for ids in alone}) == 8 and sorted(alone) == sorted(first + second)
         rates = [told(text, "rates")[0] for text in (one, *ranks.stdout)]
         assert rates[0] == rates[1] == rates[2] and set(rates[0]) == {"4", "8"}
+
+    def test_bad_rows_on_one_of_two_ranks(self, tmp_path, text_checkpoint, toy_checkpoint):
+        script = os.path.join(os.path.dirname(__file__), "bad_ranks.py")
+        arguments = [text_checkpoint, toy_checkpoint, tmp_path / "videos", tmp_path]
+        done = two_ranks(tmp_path / "logs", script, *arguments)
+        assert done.code == 0, str(done)
+        ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+        for loss_type in ("dapo", "grpo"):
+            args = {"loss_type": loss_type, "beta": 0.1, "per_device_train_batch_size": 8}
+            rows = rows_with_errors([0, 2])
+            alone, expected = TestBadRows().train(tmp_path, text_checkpoint, rows, **args)
+            for rank in (0, 1):
+                found = torch.load(tmp_path / f"{loss_type}-{rank}.pt")
+                for name, weight in alone.items():
+                    torch.testing.assert_close(found[name], weight, atol=1e-6, rtol=1e-5)
+                for name in ("reward", "reward_std", "completions/mean_length", "format/compliance"):
+                    assert ranks[rank][loss_type][name] == pytest.approx(expected[name]), name
+                assert ranks[rank][loss_type]["video/left_out"] == 4.0
+        # The rank without a picture of its own takes the other's way, and both stop together.
+        assert ranks[0]["steps"] == ranks[1]["steps"] and ranks[0]["left_out"] == ranks[1]["left_out"]
+        assert {0.0, 4.0, 8.0} == set(ranks[0]["left_out"]) and "more than `max_bad_rows` 50%" in ranks[0]["error"]
+        assert ranks[0]["error"] == ranks[1]["error"]

@@ -29,6 +29,7 @@ def measure(
     batch_size: int = 32,
     progress: bool = True,
     ranks: Accelerator | None = None,
+    snap: bool = False,
 ) -> dict[int, dict[str, float]]:
     """
     Rates of [`metrics.summarise`] for each frame budget, over the same rows; rows that failed are left out.
@@ -47,7 +48,14 @@ def measure(
     found = []
     for budget, start in tqdm([(b, s) for b in budgets for s in starts], "Evaluation", disable=not progress):
         mine = range(start, min(start + size * batch_size, len(rows)))[rank::size]
-        collator = FrameBudgetCollator(processor, [budget], max_pixels=max_pixels)
+        collator = FrameBudgetCollator(
+            processor,
+            [budget],
+            max_pixels=max_pixels,
+            tools=rollout.dispatch != "none",
+            backend=rollout.video_backend,
+            snap=snap,
+        )
         seeds = [seed_of("measure", budget, *numbered[i]) for i in mine]
         played = play(rollout, engine, collator, [rows[i] for i in mine], max_completion_length, seeds=seeds)
         found += [(budget, i, stats_of(record)) for i, record in zip(mine, played, strict=True) if not record["error"]]
@@ -82,6 +90,7 @@ def measure_trainer(
             args.max_pixels,
             progress=trainer.is_world_process_zero(),
             ranks=trainer.accelerator,
+            snap=args.snap_overview,
         )
         trainer.model.train(training)
     return rates
