@@ -1,0 +1,566 @@
+"""The words that choices are made of, language by language: regular expressions, in lower case, without capturing."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Language:
+    """
+    What a language says about choices; each field is an alternation, "" where it has nothing of its own.
+
+    Args:
+        answer (`str`): Names of the answer: `answer`.
+        option (`str`): Names of an option before its letter: `option B`.
+        option_after (`str`): Names of an option after its letter: `B选项`.
+        link (`str`): What joins answer and letter: `is`.
+        soft (`str`): What may stand between them and changes nothing: `most likely the`.
+        choose (`str`): Verbs before the letter: `I choose B`.
+        right_after (`str`): What after a letter says that it is the one: `B is correct`.
+        therefore (`str`): What draws a conclusion before the letter: `so B`, `it is B`.
+        perhaps (`str`): The same, but doubtful: `it could be B`.
+        final (`str`): What makes an answer the last one: `final`.
+        join (`str`): What joins letters: `A or B`.
+        because (`str`): What follows a letter with reasons: `B because`.
+        not_ (`str`): What denies, or leaves open, the letter that follows: `not B`, `whether B`.
+        denied (`str`): What denies the letter before it: `B is wrong`.
+        fill (`str`): Words that may stand between a denial and its letter: `not that it is B`.
+        condition (`str`): What makes the letter before it one of several cases: `A if it rains`.
+        case (`str`): What makes all that follows in a sentence one of several cases: `if it rains`.
+        right (`str`): What an answer is called: `correct`.
+        revision (`str`): What takes back all that was said before: `wait, no`.
+        spaced (`bool`): Whether words are written with spaces between them.
+    """
+
+    answer: str = ""
+    option: str = ""
+    option_after: str = ""
+    link: str = ""
+    soft: str = ""
+    choose: str = ""
+    right_after: str = ""
+    therefore: str = ""
+    perhaps: str = ""
+    final: str = ""
+    join: str = ""
+    because: str = ""
+    not_: str = ""
+    denied: str = ""
+    fill: str = ""
+    condition: str = ""
+    case: str = ""
+    right: str = ""
+    revision: str = ""
+    spaced: bool = True
+
+
+LANGUAGES = {
+    "English": Language(
+        answer=(
+            r"answers?(?! choices| options)|ans|solution|selection|verdict|conclusion|response|my (?:guess|pick|choice|vote)"
+            r"|(?:correct|best|closest|likeliest|most (?:likely|accurate|plausible|appropriate|suitable)) \w+(?: \w+)?"
+            r"|(?:right|final) (?:\w+ )?(?:option|choice|letter|description|statement|order|sequence|one|pick)|choice|correct"
+        ),
+        option=r"options?|choices?|letter|answer choice|answer option|answer|candidate",
+        link=(
+            r"is|are|was|be|it's|(?:would|should|must|could|might|may|can only|has to|have to|will|ought to) be"
+            r"|(?:would|must) have to be|seems?(?: to be)?|appears?(?: to be)?|remains|becomes|equals|as|points? to|here is"
+        ),
+        soft=(
+            r"most likely|most probably|likely|probably|clearly|definitely|certainly|obviously|surely|therefore|thus|indeed"
+            r"|actually|simply|then|still|just|only|the|that|option|choice|letter|answer|correct|right|one|i think|i believe"
+            r"|i guess|i'd say|in my opinion|undoubtedly|evidently|it is|it's|it must be|it has to be|it would be|is|be|also"
+            r"|possibly|perhaps|maybe|even|labell?ed|marked"
+        ),
+        choose=(
+            r"(?:choos|pick|select|opt|vot|settl|conclud|suspect|mark)(?:e|es|ed|ing|s)?(?: for| on| that)?|choose|chose|vote for"
+            r"|settle on|conclude|(?:go|going|went|stick|sticking|end up|leaning|lean) (?:with|for|towards?|to)"
+            r"|i(?:'d| would|'ll| will)? (?:say|guess|think|believe|answer|pick|take)|i'm (?:confident|sure|certain)(?: that)?"
+        ),
+        right_after=(
+            r"(?:is|was|seems?(?: to be)?|looks|appears?(?: to be)?|must be|would be|has to be|are|sounds|being)"
+            r" (?:(?:the|my|most|clearly|obviously|definitely|indeed|therefore|thus|only|likely|also|all|both|a|better|more) )*"
+            r"(?:correct|right|true|best|accurate|answer|(?:better|best|closest) (?:match|fit|answer|choice|option)"
+            r"|choice|pick|option|likely|plausible|appropriate|one)(?! if)"
+            r"|(?:best )?(?:matches|fits|describes) (?:best|the video|what)|best (?:matches|fits|describes)|it is(?=[.!]?\s?$)"
+        ),
+        therefore=(
+            r"it is|it's|this is|that is|that's|that would be|it (?:must|has to|can only|should|would|will) be|must be|has to be"
+            r"|so|therefore|thus|hence|accordingly|consequently|in conclusion|definitely|clearly|but rather|(?<!anything |everything |all |nothing |none |any )but|leaves(?: us with)?"
+            r"|which (?:is|makes it|means|gives)|makes it|corresponds to|matches|leads to|i'm going with|i say"
+        ),
+        perhaps=(
+            r"probably|likely|most likely|maybe|perhaps|possibly|(?:it|this|that) (?:could|might|may)(?: well| also)? be"
+            r"|seems like|looks like|seems|not sure,? (?:but|maybe)|guess|could be|might be|may be|either|both"
+        ),
+        final=r"final|ultimate",
+        join=r"and/or|or|and|vs\.?|versus|nor|as well as|plus",
+        because=(
+            r"because|since|as|for|due|given|based|considering|which|where|when he|when she|when the|but|so|if you look|after"
+            r"|according|judging|in|on|at|from|with|shows?|and"
+        ),
+        not_=(
+            r"not|\w+n't|cannot|cant|dont|isnt|never|neither|nor|no|non|without|except|thought|assumed|at first(?: glance| sight)?|initially|(?:might|could|would) (?:say|think|guess|argue)|tempt(?:ed|ing) to|seemed|excluding|excludes?|unlike|rather than"
+            r"|instead of|rul(?:e|es|ed|ing) out|eliminat\w+|discard\w*|reject\w*|doubt\w*|whether|if|unless|against|than|other than"
+            r"|hardly|(?:anything|everything|all|any|none) but|wrong(?:ly)?|incorrect(?:ly)?|false"
+        ),
+        denied=(
+            r"(?:is|was|are|were|seems?|looks?|would be|can be|could be|must be|being|sounds)?\s?"
+            r"(?:also |clearly |definitely |probably |obviously |both |all |simply |completely |just )*"
+            r"(?:not\b|incorrect|wrong|false|ruled out|eliminated|excluded|out\b|inaccurate|unlikely|impossible|a distractor"
+            r"|distractors|irrelevant|unsupported|off\b|n't)"
+            r"|(?:is|was|are|were|does|do|did|can|could|would)(?:n't| not|not)|cannot|can't|never|contradicts|fails"
+        ),
+        fill=(
+            r"that|the|it|is|its|it's|be|sure|certain|think|believe|say|choose|choosing|pick|select|go|going|with|to|would|could"
+            r"|should|must|can|(?-i:an?)|at|all|really|even|necessarily|for|of|whether|if|either|was|convinced|confident|definitely"
+            r"|just|only|likely|possible|means?|seem|look|like|want"
+        ),
+        condition=r"if (?!you)|when(?:ever)? |unless |in case |otherwise|only if|assuming ",
+        case=r"if(?! (?:you|we|i|one)\b)|unless|assuming",
+        right=r"correct|right|best|true",
+        revision=(
+            r"wait|actually|no,|nope|correction|scratch that|on second thoughts?|on reflection|sorry|i mean|i meant"
+            r"|let me (?:reconsider|correct)|hold on|changed my mind|my mistake|rather,|oops|hmm"
+        ),
+    ),
+    "Chinese": Language(
+        answer=r"答案|正解|正确(?:的)?(?:选项|答案|选择|描述|说法)?(?!是指)|正確(?:的)?(?:選項|答案)?|最佳选项|结论|解答|我的选择|选择题答案|选出的是",
+        option=r"选项|選項|选择|答案|字母|第",
+        option_after=r"选项|選項|项|項|这个选项|答案",
+        link=r"应该是|應該是|应当是|应是|应为|應為|就是|便是|只能是|可能是|大概是|是|为|為|选择|选|選擇|選|即|乃|显然是|一定是|必定是",
+        soft=r"应该|應該|选择|选|選|选项|選項|字母|很可能|可能|大概|显然|一定|肯定|必定|就|是|为|的|最",
+        choose=(
+            r"选择了?|选|選擇|選|挑选?|我认为(?:答案)?(?:应该)?是|我觉得(?:答案)?(?:应该)?是|我想是|我猜是?|倾向于|認為是|应该是|應該是"
+        ),
+        right_after=(
+            r"(?:选项|選項|项|項)?(?:才|应该|應該|显然|明显|就)?(?:是|为|為)?(?:最)?"
+            r"(?:正确|正確|对的|對的|对(?![的于照])|正解|符合(?!的不)|合适|答案|准确|合理|恰当)"
+        ),
+        therefore=r"所以|因此|故选?|故此|因而|综上|可知|那么就?是|而是|是|即|就是|一定是|显然是|必然是|于是",
+        perhaps=r"可能是|也许是?|或许是?|大概是?|好像是|似乎是|也可能是|恐怕是|说不定是",
+        final=r"最终|最後|最后|最終",
+        join=r"或者是?|或是|或|和|与|與|及|以及|还是|還是|并且|跟|、",
+        because=r"因为|因為|由于|理由|原因|,|根据|这|该|视频|画面|从",
+        not_=r"不是|并非|並非|不会是|不可能是|不选|不選|不应(?:该)?(?:选|是)|而非|不|非|没有|排除|如果|是否|除了|而不是|无法确定|不能|未必|若|别选",
+        denied=(
+            r"(?:选项|選項|项|項)?(?:是|都|均|也|则|就|明显|显然|可以|应|被)*"
+            r"(?:不(?!错)|错|錯|非|误|被?排除|有误|没有|无关|除外|并不|并非)"
+        ),
+        fill=r"是|选项|選項|的|应该|该|选|選",
+        condition=r"如果|的话|若",
+        case=r"如果|假如|若",
+        revision=r"等等|不对,?|不对|更正|其实|实际上|哦不|等一下|重新考虑|再想想|改选",
+        spaced=False,
+    ),
+    "Japanese": Language(
+        answer=r"答え|解答|正解|正答|回答|正しい(?:の|もの|選択肢|答え|解答)|選択|私の答え|結論",
+        option=r"選択肢|選択|記号|オプション|答え",
+        option_after=r"の選択肢|番|が",
+        link=r"として|は、|は,|は|が、|が|=|も",
+        soft=r"おそらく|たぶん|多分|きっと|やはり|選択肢|間違いなく|明らかに|,|、|の",
+        choose=r"私は(?=[A-Za-z])",
+        right_after=(
+            r"(?:の|と|が|こそ|だけ|番)*(?:一番|最も|もっとも)?(?:正解|正しい|正答|適切|答え|ふさわしい|合っている|当てはまる|該当)"
+            r"|(?:だ|である|になる|なの(?:だ|では)|です|であ)?と(?:思|考え|判断|言え|いえ|推測|なり|なる)"
+            r"|(?:の選択肢)?(?:を|に)(?:選|します|決め|する|なります)|(?:番|の方)?(?:です|だ|である|になります|でしょう)(?!が|けど|か[?。]?)"
+        ),
+        therefore=r"よって|したがって|従って|ゆえに|つまり|だから|なので|すなわち|ではなく|じゃなくて",
+        perhaps=r"おそらく|たぶん|多分|もしかすると",
+        final=r"最終(?:的な)?(?:の)?|最後の",
+        join=r"も|でも|または|もしくは|あるいは|か|と|や|、|及び|および",
+        because=r"なぜなら|です|だ|。|で|という|の|は|が|を|に|と|なので|である|番|理由",
+        not_=r"もし|以外|除外",
+        denied=(
+            r"(?:の選択肢)?(?:は|も|が|で|だ|と|ということ)*(?:では|じゃ|では|とは)?(?:ない|なく|ありません|違|間違|不正解|誤|正しくない|正しくあり"
+            r"|不適切|当てはまらない|当てはまりません|合わ|合いません|除外|言えない|言えません|思わない|思いません|限らない)"
+        ),
+        condition=r"の場合|なら|ならば",
+        revision=r"いや、|いや,|いえ、|いえ,|訂正|待って|やっぱり|考え直|すみません",
+        spaced=False,
+    ),
+    "Korean": Language(
+        answer=r"정답|답안|해답|답변|답|올바른 (?:선택지?|보기|것)|최종 선택|제 선택|내 선택|결론",
+        option=r"선택지|보기|옵션|선택|정답|답|항목",
+        option_after=r"번|항|안",
+        link=r"으로는|은요?|는|이|가|란|:",
+        soft=r"아마도?|분명히?|당연히|바로|역시|확실히|선택지|보기|옵션|번",
+        choose=r"저는(?= ?[A-Za-z])|나는(?= ?[A-Za-z])",
+        right_after=(
+            r"(?:번|안|항)?(?:이|가|은|는)? ?(?:가장 |제일 )?(?:정답|답(?!은)|맞|옳|올바|적절|적합|정확|알맞)"
+            r"|(?:번|안|항)?(?:을|를|으로|로) ?(?:선택|고르|고릅|고를|골|택|하겠|정하|뽑)"
+            r"|(?:번|안|항)?(?:입니다|이에요|예요|이다|이야|이라고|라고|인 것|일 것|이죠|죠|이네요)(?!만)"
+        ),
+        therefore=r"따라서|그러므로|그래서|결국|즉|결론적으로|아니라|고로",
+        perhaps=r"아마도?|어쩌면",
+        final=r"최종(?:적인|적으로)?|마지막",
+        join=r"또는|혹은|이나|나|와|과|하고|및|이랑|랑|아니면|이거나|거나",
+        because=r"왜냐하면|때문|입니다|이다|번|이유|은|는|이|가|를|을|라고|로|으로|라|이라",
+        not_=r"만약|만일|제외",
+        denied=(
+            r"(?:번|안|항)?(?:은|는|이|가|도|을|를|라고|이라고|일)? ?(?:확실히 |분명히 |절대 |정답이 |답이 |수 |수는 )*"
+            r"(?:아니|아닙|아닌|아닐|틀[린리렸립]|오답|잘못|제외|없|맞지 않|옳지 않|적절하지 않|생각하지 않|부적절)"
+        ),
+        condition=r"인 경우|라면|이라면|일 경우",
+        revision=r"아니,|아니요,|잠깐|다시 생각|정정|사실은|아, ",
+        spaced=False,
+    ),
+    "Spanish": Language(
+        answer=(
+            r"respuestas?|solución|(?:opción|alternativa|letra|elección|opcion) (?:más \w+|correcta|adecuada|acertada)|mi (?:elección|opción)"
+            r"|contestación|la correcta|la (?:opción|alternativa) que \w+|resp\.?|correcta"
+        ),
+        option=r"opci[óo]n(?:es)?|letra|alternativa|inciso|respuesta|literal",
+        link=r"es|sea|sería|seria|debe(?:ría)? ser|tiene que ser|parece(?: ser)?|son|corresponde a|será|podría ser|puede ser",
+        soft=r"la|el|las|los|opción|letra|probablemente|claramente|definitivamente|sin duda|seguramente|más probable|es|que es|que|sería|correcta",
+        choose=(
+            r"elijo|eligiría|elegiría|escojo|escogería|selecciono|opto por|me quedo con|me inclino por|diría(?: que)?|creo que(?: es)?"
+            r"|pienso que(?: es)?|marco|marcaría|voto por|voy con|considero que(?: es)?"
+        ),
+        right_after=(
+            r"(?:es|sería|parece(?: ser)?|son|está) (?:(?:la|el|las|claramente|más|opción|respuesta|mi|una) )*"
+            r"(?:correct[ao]s?|adecuada|acertada|respuesta|opción(?! in)|mejor|verdadera|elección|que mejor|apropiada|probable)"
+        ),
+        therefore=r"es|por lo tanto|por tanto|así que|entonces|luego|por ende|en conclusión|sino|pero|se trata de|tiene que ser|debe ser|por eso",
+        perhaps=r"quizás?|tal vez|probablemente|posiblemente|podría ser|puede(?: que)? ser?|puede que sea|a lo mejor",
+        final=r"final|definitiva",
+        join=r"y/o|o|u|y|e|como|o bien|o quizás?|ni",
+        because=r"porque|ya que|pues|puesto que|dado que|debido|según|en|es|está|por",
+        not_=r"no|ni|nunca|tampoco|excepto|salvo|si|en vez de|en lugar de|descart\w+|sin|dudo|que no sea|elimin\w+|incorrecta",
+        denied=(
+            r"(?:no (?:es|son|puede|está|parece|coincide|aparece|se|corresponde)|(?:es|son|está|están|queda|quedan)? ?(?:también |claramente |ambas )?"
+            r"(?:incorrect[ao]s?|fals[ao]s?|equivocad[ao]s?|errón\w+|descartad[ao]s?|no\b))"
+        ),
+        fill=r"es|la|el|opción|creo|que|sea|respuesta|por|letra|seguro|segura|de|estoy|pienso|elijo|elegiría|puede|ser",
+        condition=r"si ",
+        right=r"correct[ao]",
+        revision=r"espera|no,|mejor dicho|perdón|corrijo|pensándolo bien|en realidad|rectifico|un momento",
+    ),
+    "French": Language(
+        answer=(
+            r"réponses?|reponse|solution|(?:bonne|meilleure) (?:option|réponse|proposition)|(?:option|proposition|lettre|affirmation) (?:correcte|exacte|juste)"
+            r"|mon choix|bon choix|choix|rép\.?"
+        ),
+        option=r"(?:l['’])?option|options|(?:la )?lettre|(?:la )?proposition|réponse|choix|alternative|affirmation",
+        link=r"est|soit|serait|semble(?: être)?|doit être|devrait être|sont|c['’]est|correspond à|sera|ne peut être que|pourrait être|peut être",
+        soft=r"la|le|les|l['’]option|probablement|clairement|certainement|sans doute|donc|évidemment|sûrement|bien|que|c['’]est|est|très",
+        choose=(
+            r"je (?:choisis|choisirais|sélectionne|prends|retiens|réponds|coche|vote pour|penche pour)|j['’](?:opte|opterais) pour"
+            r"|je (?:dirais|pense|crois|dis)(?: que)?|j['’]ai choisi|choisis|à mon avis,? c['’]est"
+        ),
+        right_after=(
+            r"(?:est|serait|semble(?: être)?|sont|me semble|paraît) (?:(?:la|le|les|bien|clairement|plus|réponse|donc|une|mon) )*"
+            r"(?:correcte?s?|exacte?|juste|vraie?|bonne|meilleure?|réponse|adaptée|choix|bon|appropriée)"
+        ),
+        therefore=r"c['’]est(?: donc)?|donc|ainsi|par conséquent|il s['’]agit de|mais|en conclusion|alors|d['’]où|ce doit être|ce qui donne",
+        perhaps=r"peut-être|probablement|sans doute|ce pourrait être|possiblement|ça pourrait être|cela pourrait être",
+        final=r"finale?|définitive",
+        join=r"et/ou|ou bien|ou|et|ainsi que|ni|soit",
+        because=r"car|parce|puisque|étant|en raison|d['’]après|selon|est|dans|qui|à",
+        not_=(
+            r"pas|n['’]est|ni|sauf|jamais|si|non|aucune?|plutôt que|au lieu de|élimin\w+|exclu\w*|écart\w+|doute que|hormis|excepté"
+        ),
+        denied=(
+            r"n['’]est|ne \w+ pas|(?:est|sont|semble)? ?(?:aussi |clairement |donc )?(?:incorrecte?s?|fausses?|faux|erronée?s?|exclue?s?|éliminée?s?|inexacte?|pas\b)"
+        ),
+        fill=r"la|le|est|que|soit|option|je|pense|réponse|c['’]est|ce|sûre?|bonne|l['’]option|choisis|de|une|ne",
+        condition=r"si ",
+        right=r"correcte?|bonne",
+        revision=r"attendez|non,|en fait|pardon|plutôt,|je corrige|finalement|ou plutôt|à la réflexion|je me trompe",
+    ),
+    "German": Language(
+        answer=(
+            r"antwort(?:en)?|lösung|richtig(?:e|er|es)?(?: (?:option|auswahl|wahl|aussage|buchstabe|antwortmöglichkeit))?|meine wahl"
+            r"|korrekt(?:e)?(?: (?:option|auswahl|wahl|aussage))?|auswahl|ergebnis|(?:beste|passende) (?:option|wahl|antwort)"
+        ),
+        option=r"option(?:en)?|antwort|buchstabe|möglichkeit|variante|antwortmöglichkeit|auswahl|lösung|antwortoption",
+        link=r"ist|lautet|wäre|sind|muss|müsste|sollte|dürfte|scheint|heißt|entspricht|kann nur",
+        soft=r"die|der|das|den|wohl|wahrscheinlich|eindeutig|vermutlich|also|klar|daher|somit|sicher|definitiv|ganz|option|antwort|buchstabe|für|mit",
+        choose=(
+            r"(?:ich )?(?:wähle|nehme|tippe auf|würde sagen|sage|denke|glaube|entscheide mich für|stimme für|bin für|plädiere für)"
+            r"|ich würde|meiner meinung nach|nehmen wir"
+        ),
+        right_after=(
+            r"(?:ist|wäre|scheint|sind|muss|passt|stimmt|trifft)(?: (?:die|am|wohl|eindeutig|also|daher|meine|klar|hier|der|das))*"
+            r"(?: (?:richtig\w*|korrekt\w*|antwort|zutreffend|beste?n?|lösung|wahl|wahrscheinlichste\w*|zu(?![ \w]*nicht)|am besten|sein))?(?<!ist|wäre|sind|muss|scheint)(?! nicht)"
+        ),
+        therefore=r"es ist|das ist|also(?! be)|daher|somit|folglich|deshalb|demnach|deswegen|sondern|es muss|das wäre|bleibt(?: nur)?|damit|es handelt sich um",
+        perhaps=r"vielleicht|wahrscheinlich|möglicherweise|vermutlich|könnte|eventuell|es könnte|wohl",
+        final=r"endgültige?|finale?|abschließende",
+        join=r"und/oder|oder|und|bzw\.?|sowie|beziehungsweise|noch",
+        because=r"weil|da|denn|aufgrund|wegen|laut|ist|im|in|sein",
+        not_=r"nicht|kein\w*|weder|noch|außer|statt|anstatt|ob|falls|wenn|ohne|niemals|bezweifle|ausschließen|ausgeschlossen|anstelle",
+        denied=(
+            r"(?:ist|sind|war|wäre|scheint|kann|passt|stimmt|trifft|wird|fällt|scheidet)? ?(?:auch |eindeutig |klar |es |definitiv )?"
+            r"(?:nicht|falsch|inkorrekt|ausgeschlossen|unwahrscheinlich|weg\b|aus\b|keine?\b)"
+        ),
+        fill=r"die|der|das|ist|dass|es|option|antwort|sicher|glaube|sein|wäre|richtig|richtige|ich|denke|um|handelt|sich|kann",
+        condition=r"falls |wenn |sofern ",
+        case=r"falls|wenn|sofern",
+        right=r"richtig\w*|korrekt\w*",
+        revision=r"moment|nein,|halt,|doch,|korrektur|ich meine|besser gesagt|eigentlich|ich korrigiere|warte|genauer betrachtet",
+    ),
+    "Portuguese": Language(
+        answer=(
+            r"respostas?|solução|(?:alternativa|opção|letra|escolha) (?:mais \w+|correta|certa|adequada)|gabarito|minha escolha|a correta|resp\.?"
+        ),
+        option=r"opç(?:ão|ões)|opção|letra|alternativa|resposta|item",
+        link=r"é|seja|seria|deve ser|são|será|parece ser|só pode ser|tem que ser|pode ser|corresponde à?",
+        soft=r"(?-i:[ao])|as|os|opção|letra|alternativa|provavelmente|claramente|certamente|com certeza|sem dúvida|é|que é|que|mais provável",
+        choose=(
+            r"escolho|escolheria|seleciono|opto por|opto pela|fico com|marco|marcaria|acho que(?: é)?|creio que(?: é)?|diria(?: que)?|acredito que(?: é)?|vou de|voto em|vou com"
+        ),
+        right_after=(
+            r"(?:é|está|seria|parece(?: ser)?|são|estão) (?:(?:a|o|as|opção|claramente|mais|resposta|minha|alternativa) )*"
+            r"(?:corret[ao]s?|cert[ao]s?|resposta|melhor|verdadeira|escolha|adequada|opção(?! in))"
+        ),
+        therefore=r"é|seria|portanto|logo|então|assim|por isso|mas|trata-se d[ae]|em conclusão|só pode ser|deve ser|sendo assim",
+        perhaps=r"talvez|provavelmente|possivelmente|pode ser|poderia ser|quem sabe",
+        final=r"final|definitiva",
+        join=r"e/ou|ou|e|nem|ou talvez|bem como",
+        because=r"porque|pois|já que|visto que|uma vez|devido|segundo|no|na|é|está|por",
+        not_=r"não|nem|nunca|exceto|se|em vez de|ao invés de|descart\w+|elimin\w+|sem|duvido|salvo|tampouco",
+        denied=(
+            r"não (?:é|são|está|pode|parece|corresponde|aparece)|(?:é|são|está|estão|fica|foi)? ?(?:também |claramente )?(?:incorret[ao]s?|errad[ao]s?|fals[ao]s?|descartad[ao]s?|eliminad[ao]s?|não\b)"
+        ),
+        fill=r"é|(?-i:[ao])|opção|acho|que|seja|resposta|letra|por|pela|creio|certeza|tenho|alternativa|escolho",
+        condition=r"se ",
+        right=r"corret[ao]|cert[ao]",
+        revision=r"espera|não,|aliás|ou melhor|desculpe|corrigindo|na verdade|pensando bem|corrijo",
+    ),
+    "Italian": Language(
+        answer=r"rispost[ae]|soluzione|(?:opzione|alternativa|lettera|scelta) (?:più \w+|corretta|giusta|esatta|migliore)|la mia scelta|scelta|quella (?:corretta|giusta)",
+        option=r"(?:l['’])?opzion[ei]|(?:la )?lettera|alternativa|risposta|scelta",
+        link=r"è|sia|sarebbe|deve essere|dovrebbe essere|sono|sembra(?: essere)?|sarà|corrisponde (?:a|alla)|può essere(?: solo)?|potrebbe essere",
+        soft=r"la|il|le|l['’]opzione|lettera|probabilmente|chiaramente|certamente|sicuramente|senza dubbio|quindi|è|che sia|che",
+        choose=(
+            r"scelgo|sceglierei|seleziono|opto per|opterei per|direi(?: che)?|penso(?: che)?(?: sia)?|credo(?: che)?(?: sia)?|ritengo(?: che)?(?: sia)?|voto(?: per)?|vado con|secondo me,? è"
+        ),
+        right_after=(
+            r"(?:è|sarebbe|sembra|sono|pare) (?:(?:la|quella|il|chiaramente|più|le|mia|risposta|una) )*"
+            r"(?:corrett[ae]|giust[ae]|esatt[ae]|rispost[ae]|migliore|vera|scelta|adatta)"
+        ),
+        therefore=r"è|quindi|pertanto|dunque|perciò|ma|bensì|si tratta (?:di|della)|in conclusione|deve essere|allora",
+        perhaps=r"forse|probabilmente|magari|potrebbe essere|può darsi|può essere",
+        final=r"finale|definitiva",
+        join=r"e/o|oppure|o|e|ed|né|o forse|nonché",
+        because=r"perch[éè]|poich[éè]|dato|siccome|in quanto|visto|secondo|nel|è|con",
+        not_=r"non|né|mai|tranne|eccetto|se|invece di|piuttosto che|escl\w+|elimin\w+|scart\w+|senza|dubito",
+        denied=(
+            r"non (?:è|sono|può|sembra|corrisponde|c['’]è|compare)|(?:è|sono|va|vanno)? ?(?:anche |chiaramente )?(?:errat[ao]|sbagliat[ao]|errate|sbagliate|fals[ao]|esclus[ao]|esclus[ei]|scartat[ao]|non\b|scorrett[ao])"
+        ),
+        fill=r"è|la|il|opzione|penso|che|sia|risposta|credo|di|sono|sicuro|sicura|l['’]opzione|scelgo|sceglierei",
+        condition=r"se ",
+        right=r"corrett[ao]|giust[ao]",
+        revision=r"aspetta|no,|anzi|cioè|scusa|correggo|ripensandoci|in realtà|mi correggo",
+    ),
+    "Russian": Language(
+        answer=r"ответ\w*|решение|(?:правильн|верн|подходящ)\w+(?: (?:вариант\w*|выбор\w*|буква))?|мой выбор|выбор|итог",
+        option=r"вариант\w*|опци\w+|букв\w+|пункт\w*|ответ\w*|под буквой",
+        link=r"это|является|будет|должен быть|есть|скорее всего|под буквой|—|значит",
+        soft=r"вариант|это|скорее всего|вероятно|очевидно|конечно|буква|именно|однозначно|явно|безусловно|ответ|пункт",
+        choose=r"(?:я )?(?:выбираю|выберу|выбрал[аи]?|выбрать|думаю|считаю|полагаю|голосую за|склоняюсь к|остановлюсь на|отвечу|за)(?:,? что)?",
+        right_after=(
+            r"(?:[—–-]|является|это|тоже|кажется|—\s?это)?\s?(?:самый |наиболее |мой |единственный |это )*(?:правильн|верн(?!у)|подходящ|лучш|ответ(?!а)|корректн|прав)\w*"
+        ),
+        therefore=r"это|значит|поэтому|следовательно|итак|таким образом|а|но|получается|стало быть|итого|так что",
+        perhaps=r"возможно|вероятно|может быть|наверное|скорее всего|пожалуй|кажется",
+        final=r"окончательн\w*|итогов\w*|финальн\w*",
+        join=r"и/или|или|либо|и|а также|да|ни",
+        because=r"потому|так как|поскольку|ведь|из-за|судя|на|в|по|—|является",
+        not_=r"не|ни|нет|кроме|если|исключ\w+|вместо|ли|без|сомнева\w+|отбрасыва\w+|никак|помимо",
+        denied=r"(?:[—–-]|это|тоже|точно|явно|является)?\s?(?:не|неверн\w*|неправильн\w*|ошибочн\w*|исключ\w+|отпадает|отпадают|нет)(?!\p{L})",
+        fill=r"что|это|вариант|ответ|думаю|считаю|правильный|верный|уверен|уверена|выбираю|выбрал[аи]?|бы",
+        condition=r"если ",
+        case=r"если",
+        right=r"правильн\w+|верн\w+",
+        revision=r"стоп|нет,|точнее|вернее|погоди\w*|извините|на самом деле|поправка|хотя нет|подождите",
+    ),
+    "Arabic": Language(
+        answer=r"\w?(?:ال)?(?:إجابة|اجابة|جواب|حل|إجابتي|جوابي|اختيار|إجابته)(?: (?:ال)?(?:صحيحة?|نهائية?|أنسب|أفضل|صواب))*|(?:ال)?خيار (?:ال)?(?:صحيح|أنسب|أفضل)|(?:ال)?صحيح",
+        option=r"(?:ال)?خيار|(?:ال)?حرف|(?:ال)?اختيار|(?:ال)?إجابة|رمز|(?:ال)?بديل",
+        link=r"هي|هو|تكون|يكون|ستكون|كانت?|تبدو|يبدو",
+        soft=r"(?:ال)?خيار|(?:ال)?حرف|على الأرجح|بالتأكيد|ربما|بوضوح|غالبًا|هو|هي|أنها|أنه|بلا شك",
+        choose=r"أختار|اخترت|سأختار|أرجح|أعتقد(?: أن(?:ها|ه)?)?|أظن(?: أن(?:ها|ه)?)?|أرى(?: أن(?:ها|ه)?)?|أفضل",
+        right_after=r"(?:هي|هو|تبدو|يبدو)? ?(?:ال)?(?:إجابة|جواب|صحيحة?|صواب|أنسب|خيار (?:ال)?(?:صحيح|أفضل|أنسب))",
+        therefore=r"لذلك|إذن|إذا|بالتالي|ومن ثم|وبالتالي|لذا|بل|إنها|إنه|هو|هي|وعليه|ولذلك|فهو|فهي",
+        perhaps=r"ربما|قد تكون|قد يكون|من المحتمل|لعل\w*|يمكن أن (?:تكون|يكون)|على الأرجح",
+        final=r"(?:ال)?نهائية?",
+        join=r"أو|و|أم|إما|وإما",
+        because=r"لأن\w*|حيث|بسبب|نظرا|بناء|وفقا|في|كما|من|إذ|هي|هو",
+        not_=r"ليست?|لا|غير|إلا|ما عدا|باستثناء|بدلا من|لم|لن|أستبعد|استبعاد|أشك|خاطئة|هل|إن كان\w*",
+        denied=r"(?:هي|هو)? ?(?:ليست?|غير|خاطئة?|خطأ|مستبعدة?|لا)(?!\p{L})",
+        fill=r"هي|هو|(?:ال)?خيار|(?:ال)?إجابة|أن|أنها|أنه|من|أعتقد|أختار|(?:ال)?صحيحة?|متأكد\w*|يكون|تكون",
+        condition=r"إذا |إن كان |في حال ",
+        right=r"(?:ال)?صحيحة?",
+        revision=r"لا،|لا,|عفوا|تصحيح|انتظر|في الواقع|بالأحرى|عذرا",
+    ),
+    "Hindi": Language(
+        answer=r"(?:सही |अंतिम |मेरा |सर्वोत्तम |उचित )*(?:उत्तर|जवाब|हल|चुनाव|चयन)|(?:सही|उचित) विकल्प|सही",
+        option=r"विकल्प|अक्षर|उत्तर|ऑप्शन",
+        option_after=r"विकल्प|वाला विकल्प",
+        link=r"है|होगा|यह है|हैं|होना चाहिए|तो|—",
+        soft=r"विकल्प|शायद|संभवतः|निश्चित रूप से|स्पष्ट रूप से|ही|यही|अक्षर|बेशक",
+        choose=r"मैं(?= [A-Za-z])|मेरे (?:हिसाब|अनुसार) से?|मुझे लगता है(?: कि)?|मैंने(?= [A-Za-z])",
+        right_after=(
+            r"(?:ही |सबसे |यहाँ )*(?:सही|उत्तर|जवाब|उचित|उपयुक्त|सटीक|ठीक)(?: (?:उत्तर|विकल्प|जवाब))?(?= ?(?:है|हैं|होगा|लगता|रहेगा)(?! न))"
+            r"|(?:को )?(?:चुन\w*|चुनूँगा|चुनूंगा|चुनता|चुनती|चुना)|(?:ही )?(?:है|होगा)[।.!]?\s?$"
+        ),
+        therefore=r"इसलिए|अतः|यह|तो|यानी|इस प्रकार|बल्कि|लेकिन|निष्कर्षतः|अर्थात",
+        perhaps=r"शायद|संभवतः|हो सकता है(?: कि)?|संभव है(?: कि)?",
+        final=r"अंतिम|आखिरी",
+        join=r"या फिर|या|और|तथा|एवं|व|अथवा",
+        because=r"क्योंकि|चूंकि|चूँकि|कारण|है|सही|ही|में|हैं",
+        not_=r"नहीं|न|अगर|यदि|के अलावा|सिवाय|के बजाय|ना|क्या",
+        denied=r"(?:विकल्प )?(?:सही |उत्तर |ठीक |का |को |भी |बिल्कुल |जवाब |नहीं )*(?:नहीं|गलत|ग़लत|असत्य|न हो)",
+        fill=r"विकल्प|उत्तर|सही|कि|यह",
+        condition=r"अगर |यदि |तब ",
+        right=r"सही",
+        revision=r"नहीं,|रुकिए|रुको|असल में|दरअसल|माफ़ कीजिए|माफ कीजिए|वास्तव में",
+    ),
+    "Vietnamese": Language(
+        answer=r"đáp án|câu trả lời|lựa chọn (?:đúng|của tôi|chính xác|phù hợp)|phương án (?:đúng|chính xác|phù hợp)|kết luận|trả lời",
+        option=r"phương án|lựa chọn|đáp án|câu|ý|chữ cái|tùy chọn|chữ",
+        link=r"là|sẽ là|phải là|chính là|có lẽ là|nên là|có thể là",
+        soft=r"phương án|đáp án|câu|có lẽ|chắc chắn|rõ ràng|là|chính|lựa chọn|ý|đúng|chắc|chính xác|của tôi",
+        choose=r"(?:tôi |em |mình )?(?:xin |sẽ )?(?:chọn|nghĩ(?: rằng)?(?: đó)?(?: là)?|cho rằng(?: đó)?(?: là)?|đoán(?: là)?|tin(?: rằng)?(?: là)?)",
+        right_after=r"(?:chính )?(?:là|mới là|có vẻ)? ?(?:đáp án|câu trả lời|phương án|lựa chọn|đúng|chính xác|phù hợp|hợp lý)(?! (?:sai|không))",
+        therefore=r"vậy(?: thì| nên)?|do đó|vì vậy|nên|suy ra|đó là|mà là|như vậy|vì thế|tóm lại|thì là",
+        perhaps=r"có lẽ|có thể(?: là)?|chắc là|hình như|có khả năng",
+        final=r"cuối cùng",
+        join=r"hoặc là|hoặc|hay|và|cùng với|lẫn",
+        because=r"vì|bởi|do|theo|dựa|trong|cho|thể hiện",
+        not_=r"không(?: phải)?|chẳng|nếu|ngoại trừ|trừ|loại|đừng|chưa|thay vì|liệu|chứ không phải",
+        denied=r"(?:thì |đều |cũng |bị |là |rõ ràng )*(?:không|sai|chưa|loại)",
+        fill=r"là|phải|chọn|đáp án|phương án|đúng|câu|tôi|nghĩ|chắc|rằng",
+        condition=r"nếu ",
+        right=r"đúng",
+        revision=r"khoan|à không|không,|thực ra|xin lỗi|nhầm|đính chính",
+    ),
+    "Turkish": Language(
+        answer=r"(?:doğru |nihai |kesin )?(?:cevap|cevabım|yanıt|yanıtım|cevabı|yanıtı)|doğru (?:seçenek|şık)|seçimim|sonuç|doğrusu",
+        option=r"seçenek|şık|cevap",
+        option_after=r"seçeneği|şıkkı|seçeneğidir|şıkkıdır",
+        link=r"olarak|ise|şudur|olmalı",
+        soft=r"büyük ihtimalle|muhtemelen|kesinlikle|açıkça|seçenek|bence",
+        choose=r"bence|bana göre|benim seçimim|sanırım",
+        right_after=(
+            r"(?:['’]?\s?(?:seçeneği|şıkkı|seçeneğini|şıkkını)?['’]?(?:y?[ıi]|n[ıi])?) ?(?:en )?(?:doğru(?:dur)?(?! değil)|seçiyorum|seçerim|seçeceğim|olmalı|işaretl\w+|uygun\w*|cevaptır|yanıttır)"
+            r"|['’](?:d[iı]r|t[iı]r|y[ıi]|[ıi])(?! değil)"
+        ),
+        therefore=r"yani|dolayısıyla|bu yüzden|bu nedenle|o halde|öyleyse|demek ki|aksine",
+        perhaps=r"belki|muhtemelen|galiba|herhalde",
+        final=r"nihai|son|kesin",
+        join=r"veya|ya da|ve|yahut|ile",
+        because=r"çünkü|zira|olduğu|nedeniyle|seçeneği|göre|doğru|olmalı",
+        not_=r"eğer|hariç|dışında|yerine|ne",
+        denied=r"(?:['’]?\s?(?:seçeneği|şıkkı)?) ?(?:de |da |doğru |kesinlikle |cevap )*(?:değil\w*|yanlış\w*|olamaz|elenir|hatalı)",
+        condition=r"ise ",
+        revision=r"hayır,|pardon|dur,|daha doğrusu|aslında|düzeltiyorum",
+    ),
+    "Dutch": Language(
+        answer=r"antwoord|oplossing|(?:juiste|beste|correcte) (?:optie|keuze|antwoord)|mijn keuze|keuze",
+        option=r"optie|antwoord|letter|keuze",
+        link=r"is|zou|moet|luidt|lijkt|zijn",
+        soft=r"de|het|waarschijnlijk|duidelijk|dus|zeker|vermoedelijk|zijn|optie|antwoord",
+        choose=r"ik (?:kies|denk|ga voor|zou|neem|geloof)(?: voor| dat het)?|kies",
+        right_after=r"(?:is|lijkt|klopt)(?: (?:het|de|duidelijk|dus|mijn))*(?: (?:juist\w*|correct\w*|goed\w*|antwoord|beste|keuze))(?! niet)|klopt(?! niet)",
+        therefore=r"het is|dus|daarom|daardoor|maar|kortom",
+        perhaps=r"misschien|waarschijnlijk|mogelijk|wellicht|het zou",
+        final=r"definitieve?|uiteindelijke",
+        join=r"en/of|of|en|noch",
+        because=r"omdat|want|aangezien|doordat|volgens|in",
+        not_=r"niet|geen|behalve|als|tenzij|in plaats van|zonder|nooit",
+        denied=r"(?:is|zijn|klopt|kan|lijkt)? ?(?:ook |duidelijk )?(?:niet|onjuist|fout|verkeerd|incorrect)",
+        fill=r"het|de|is|dat|optie|denk|antwoord|zeker",
+        condition=r"als |indien ",
+        right=r"juiste?|correcte?",
+        revision=r"wacht|nee,|eigenlijk|correctie|sorry",
+    ),
+    "Polish": Language(
+        answer=r"odpowied[źz]i?(?:ą)?|rozwiązanie|(?:poprawna|prawidłowa|właściwa) (?:opcja|odpowiedź)|mój wybór|poprawn\w+|prawidłow\w+",
+        option=r"opcj\w+|odpowied\w+|liter\w+|wariant",
+        link=r"to|jest|brzmi|powinna być|będzie|musi być",
+        soft=r"prawdopodobnie|oczywiście|zdecydowanie|chyba|na pewno|opcja|to|więc|jest|odpowiedź",
+        choose=r"wybieram|wybrałbym|wybrałabym|stawiam na|zaznaczam|myślę,? że(?: to)?|sądzę,? że(?: to)?|uważam,? że(?: to)?",
+        right_after=r"(?:jest|to|wydaje się|są)(?: (?:najbardziej|najlepsz\w+|chyba))*(?: (?:poprawn\w+|prawidłow\w+|właściw\w+|odpowied\w+|najlepsz\w+))",
+        therefore=r"to|więc|zatem|dlatego|czyli|lecz|ale|a więc",
+        perhaps=r"może|być może|prawdopodobnie|chyba",
+        final=r"ostateczn\w+|końcow\w+",
+        join=r"lub|albo|i|oraz|czy|ani",
+        because=r"ponieważ|bo|gdyż|bowiem|na|w|według|jest",
+        not_=r"nie|ani|oprócz|jeśli|zamiast|czy|bez|wykluczam|nigdy",
+        denied=r"(?:jest|są|to|też)? ?(?:nie|błędn\w+|niepoprawn\w+|nieprawidłow\w+|odpada)(?!\p{L})",
+        fill=r"jest|to|że|opcja|odpowiedź|myślę|sądzę|wybieram",
+        condition=r"jeśli |jeżeli |gdy ",
+        right=r"poprawn\w+|prawidłow\w+",
+        revision=r"czekaj|nie,|właściwie|przepraszam|poprawka|jednak",
+    ),
+    "Indonesian": Language(
+        answer=r"jawaban(?:nya|ku)?|solusi|(?:pilihan|opsi)(?:nya)? yang (?:benar|tepat|paling \w+)|pilihan saya|kesimpulan(?:nya)?|jawapan",
+        option=r"opsi|pilihan|huruf|jawaban",
+        link=r"adalah|ialah|yaitu|yakni|seharusnya|sepertinya|mungkin",
+        soft=r"opsi|pilihan|huruf|kemungkinan besar|jelas|tentu|pasti|yang|mungkin|adalah|benar|tepat",
+        choose=r"(?:saya |aku )?(?:memilih|pilih|akan memilih|rasa|pikir|kira|yakin)(?: jawabannya)?(?: adalah)?",
+        right_after=r"(?:adalah|yang|merupakan|paling|jelas|tampaknya) ?(?:paling |jawaban |pilihan |yang )*(?:benar|tepat|jawaban|sesuai|cocok|pilihan)|benar(?!-)",
+        therefore=r"jadi|maka|oleh karena itu|dengan demikian|melainkan|tetapi|karena itu|sehingga",
+        perhaps=r"mungkin|barangkali|kemungkinan|bisa jadi",
+        final=r"akhir|terakhir|final",
+        join=r"atau|dan|maupun|serta",
+        because=r"karena|sebab|berdasarkan|menurut|sesuai|di|yang|adalah",
+        not_=r"bukan(?:lah)?|tidak|kecuali|jika|kalau|selain|tanpa|apakah|daripada|belum",
+        denied=r"(?:adalah |itu |juga |jelas |jawaban yang )*(?:bukan|tidak|salah|keliru|kurang tepat)",
+        fill=r"adalah|yang|opsi|pilihan|jawaban|benar|saya|memilih|pikir|yakin|bahwa",
+        condition=r"jika |kalau |bila ",
+        right=r"benar|tepat",
+        revision=r"tunggu|bukan,|eh,|maaf|sebenarnya|ralat|maksud saya",
+    ),
+    "Thai": Language(
+        answer=r"คำตอบ(?:ที่ถูกต้อง|ที่ถูก|สุดท้าย|ของฉัน)?|ข้อที่ถูก(?:ต้อง)?|ตัวเลือกที่ถูก(?:ต้อง)?|เฉลย|ตอบ",
+        option=r"ตัวเลือก|ข้อ|คำตอบ",
+        link=r"คือ|น่าจะเป็น|เป็น|ได้แก่",
+        soft=r"ข้อ|ตัวเลือก|น่าจะ|คือ|แน่นอน",
+        choose=r"เลือก|ขอเลือก|ฉันคิดว่า(?:เป็น)?|คิดว่า(?:คือ|เป็น)?",
+        right_after=r"(?:คือ|เป็น)?(?:คำตอบ(?:ที่ถูก)?|ถูกต้อง|ถูก|ตรงที่สุด|เหมาะสม)(?!ตัด)",
+        therefore=r"ดังนั้น|เพราะฉะนั้น|จึงเป็น|แต่เป็น|สรุป",
+        perhaps=r"อาจจะ(?:เป็น)?|อาจเป็น|น่าจะเป็น",
+        final=r"สุดท้าย",
+        join=r"หรือ|และ|กับ",
+        because=r"เพราะ|เนื่องจาก|โดย|ใน|ที่|ครับ|ค่ะ",
+        not_=r"ไม่(?:ใช่)?|ถ้า|ยกเว้น|หาก",
+        denied=r"(?:ก็|นั้น)?(?:ไม่|ผิด)",
+        fill=r"ข้อ|คือ|เป็น|ตัวเลือก",
+        condition=r"ถ้า|หาก",
+        revision=r"เดี๋ยว|ไม่สิ|ขอแก้",
+        spaced=False,
+    ),
+    "Ukrainian": Language(
+        answer=r"відповідь|відповіддю|(?:правильн|вірн)\w+(?: (?:варіант\w*|відповідь))?|мій вибір",
+        option=r"варіант\w*|літер\w+|відповідь|пункт",
+        link=r"це|є|буде|має бути",
+        soft=r"варіант|це|ймовірно|скоріш за все|мабуть|очевидно",
+        choose=r"(?:я )?(?:обираю|вибираю|думаю|вважаю|оберу)(?:,? що)?(?: це)?",
+        right_after=r"(?:[—–-]|є|це)\s?(?:це )?(?:правильн|вірн|відповідь|найкращ)\w*",
+        therefore=r"це|отже|тому|таким чином|а|тобто",
+        perhaps=r"можливо|ймовірно|мабуть|напевно",
+        final=r"остаточн\w*|кінцев\w*",
+        join=r"або|чи|і|та|й",
+        because=r"бо|тому що|оскільки|адже|на|у|в",
+        not_=r"не|ні|крім|якщо|чи|без",
+        denied=r"(?:[—–-]|це|є)?\s?(?:не|неправильн\w*|невірн\w*)(?!\p{L})",
+        fill=r"що|це|варіант|відповідь|думаю",
+        condition=r"якщо ",
+        revision=r"стоп|ні,|точніше|насправді",
+    ),
+}
+
+
+def pattern_of(field: str) -> str:
+    """The alternation of what all languages have in a field, whole words where words have spaces between them."""
+    name = "not_" if field == "not" else field
+    spaced = [words for language in LANGUAGES.values() if language.spaced and (words := getattr(language, name))]
+    dense = [words for language in LANGUAGES.values() if not language.spaced and (words := getattr(language, name))]
+    whole = rf"(?<![\p{{L}}\p{{M}}])(?:{'|'.join(spaced)})(?![\p{{L}}\p{{M}}])" if spaced else ""
+    return f"(?:{'|'.join(filter(None, [whole, *dense]))})"
+
+
+SOFTENERS = pattern_of("soft")
