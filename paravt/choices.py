@@ -43,13 +43,17 @@ _OPTION = pattern_of("option")
 _OR = pattern_of("join")
 _ITEM = rf"{_OPEN}(?:{_OPTION}[ :#-]{{0,2}}{_OPEN})?{_LETTER}{_CLOSE}"
 _PERHAPS = pattern_of("perhaps")
-_BETWEEN = (
-    rf"(?:\s?[,、/;&+|]?\s?{_OR}\s?(?:{SOFTENERS}\s?)*|\s?[,、/;&+|]\s?|(?<=[)\]]) ?(?=[(\[])"
-    rf"| (?=(?-i:[A-Z])(?![\p{{Latin}}\d'’])))(?:{_PERHAPS}\s?)?"
+_JOINED = rf"\s?[,、/;&+|]?\s?{_OR}\s?(?:{SOFTENERS}\s?)*(?:{_PERHAPS}\s?)?"
+_NEXT = (
+    r"(?:\s?[,、/;&+|]\s?|(?<=[)\]]) ?(?=[(\[])| (?=(?-i:[A-Z])(?![\p{Latin}\d'’])))" rf"(?:{_PERHAPS}\s?)?"
 )
-# A letter before a verb begins the next clause: "B, C is wrong", "B, a man walks".
-_CLAUSE = rf",? (?!{pattern_of('because')}|{_OR}|are\b|both\b|is possible)(?-i:\p{{Ll}})"
-LETTERS = rf"(?P<letters>(?>{_ITEM}(?>{_BETWEEN}{_ITEM}(?!{_CLAUSE})){{0,7}}))"
+# A letter before a verb begins the next clause: "B, C is wrong", "B and a man walks".
+_LATE = rf"{pattern_of('because')}|{_OR}|(?:are|both|is|son|sont|sind|são|sono|zijn|są)\b"
+_CLAUSE = rf",? (?!{_LATE})(?-i:\p{{Ll}})|,? is (?!possible)"
+_WORD_CLAUSE = rf"(?<=[AEIOUY]) (?!{_LATE})(?-i:\p{{Ll}})"
+LETTERS = (
+    rf"(?P<letters>(?>{_ITEM}(?>{_JOINED}{_ITEM}(?!{_WORD_CLAUSE})|{_NEXT}{_ITEM}(?!{_CLAUSE})){{0,7}}))"
+)
 
 # Words of one letter, in English and its neighbours: before another word they are no labels.
 _WORD_LETTERS = "AEIOUY"
@@ -136,6 +140,7 @@ class Form:
             otherwise all must agree.
         lonely (`bool`): Whether it says nothing where another letter is mentioned too.
         explicit (`bool`): Whether it can stand after a change of mind and undo what was said before.
+        mention (`bool`): Whether it says nothing in a text that goes through the options one by one.
     """
 
     name: str
@@ -145,6 +150,7 @@ class Form:
     revised: bool = False
     lonely: bool = False
     explicit: bool = True
+    mention: bool = False
 
     def statements(self, text: str) -> Iterator[Statement]:
         """What the form says, place by place; what is denied is not said."""
@@ -173,9 +179,10 @@ def _compiled(pattern: str) -> regex.Pattern:
 
 _ANSWER = pattern_of("answer")
 _NO_LETTER = r"(?!letter|lettre|letra|lettera|buchstabe|букв|字母|chữ)"  # "the letter B on his shirt"
-_LINK = rf"(?:\s?(?:{pattern_of('link')}|[:=→⇒–—>-]|\n)\s?:?)"
+_LINK = rf"\s?{pattern_of('link')}\s?[:\n]*\s?"
+_SIGN = r"\s?[:=→⇒–—>\n-]{1,3}\s?"
 _SOFT = rf"(?:\s?{SOFTENERS}\s?[,:]?)*"
-_SAYS = rf"(?P<lead>{_ANSWER})(?:(?P<filler>[^.!?。!?\n:=]{{0,60}}?){_LINK}\s?{_SOFT}|\s?)\s?{LETTERS}"
+_SAYS = rf"(?P<lead>{_ANSWER}){_CLOSE}(?:(?P<filler>[^.!?。!?\n:=]{{0,60}}?){_LINK}\s?{_SOFT}|(?P<filler>[^.!?。\n:=,，]{{0,30}}?){_SIGN}\s?{_SOFT}|\s?)\s?{LETTERS}"
 
 FORMS = (
     Form(
@@ -212,7 +219,7 @@ FORMS = (
     ),
     Form(
         "is correct",
-        rf"{LETTERS}(?:[:,]?(?: [^\s.!?。,;]{{1,30}}){{0,4}}?)?[:,]? ?{pattern_of('right_after')}",
+        rf"{LETTERS}(?:[:,]?(?: [^\s.!?。,;]{{2,30}}){{0,4}}?)?[:,]? ?{pattern_of('right_after')}",
         (("Option A is wrong, option B is right", "B"), ("Bが正解です", "B"), ("A and C are correct", None)),
         revised=True,
     ),
@@ -232,6 +239,7 @@ FORMS = (
         "options repeated",
         r"(?P<letters>(?<!\p{L})A[.):] [^\n]{1,80}? B[.):]) ",
         (("A. red B. blue C. green", None),),
+        mention=True,
     ),
     Form(
         "letter that opens a line",
@@ -245,6 +253,7 @@ FORMS = (
             ("A, B, C, D", None),
             ("A. red\nB. blue", None),
         ),
+        mention=True,
     ),
     Form(
         "letter before words",
@@ -252,6 +261,7 @@ FORMS = (
         (("B the dog", "B"), ("A dog runs.", None), ("A or B", None)),
         lonely=True,
         explicit=False,
+        mention=True,
     ),
     Form(
         "perhaps",
@@ -263,16 +273,18 @@ FORMS = (
     ),
     Form(
         "option",
-        rf"(?:(?P<lead>{_NO_LETTER}{_OPTION})[ :]?(?P<letters>{_OPEN}{_LETTER}{_CLOSE})"
+        rf"(?:(?P<lead>{_NO_LETTER}{_OPTION})[ :]?{LETTERS}"
         rf"|(?P<letters>{_LETTER}{_CLOSE})\s?(?:{pattern_of('option_after')}))",
         (("Option B: the dog", "B"), ("B选项", "B"), ("Both option A and option B", None)),
         explicit=False,
+        mention=True,
     ),
     Form(
         "in brackets",
         rf"[(\[](?P<letters>{_LETTER})[)\]]",
         (("The dog (B) runs", "B"), ("(A) or (B)", None)),
         explicit=False,
+        mention=True,
     ),
     Form(
         "after a colon",
@@ -293,6 +305,7 @@ EXPLICIT = tuple(form for form in FORMS if form.explicit)
 
 # -------------------------------------------------------------------------------------------------------------- reading
 
+_SURVEY = regex.compile(pattern_of("survey"), regex.IGNORECASE)
 _REVISION = regex.compile(pattern_of("revision"), regex.IGNORECASE)
 _ASSURANCE = regex.compile(
     r"\b(?:no|without(?: an?y?)?|beyond(?: an?y)?|sin|sans|sem|senza) (?:doubts?|questions?|duda|doute|dúvida|dubbio)\b"
@@ -301,10 +314,8 @@ _ASSURANCE = regex.compile(
 )
 _WRAPPED = regex.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|bf|rm)\s*\{([^{}]*)\}")
 _BOXED = regex.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}")
-_MARKUP = regex.compile(
-    r"[*_`$~]+|^#+|\\[()\[\]]|</?(?:answer|think|final|strong|em|br|p|span|choice|option|code)\b[^<>]{0,20}>",
-    regex.MULTILINE,
-)
+_MARKUP = regex.compile(r"[*_`$~]+|^#+|\\[()\[\]]|</?(?:strong|em|span|code)>", regex.MULTILINE)
+_TAG = regex.compile(r"</?[A-Za-z_]{2,20}\s?/?>")
 _ALONE = regex.compile(r"[\s(\[{\"'“<«「【]*([A-Za-z])[\s)\]}\"'”>»」】.:,;!?。]*")
 _FIELDS = regex.compile(r"(?:final|correct|selected|chosen|predicted|my)?[ _-]?(?:answer|choice|option|letter|label|prediction)")
 
@@ -345,7 +356,7 @@ def read_choice(text: str, choices: str | Sequence[str] = "ABCD", options=None) 
         choice, form = _decide(part, labels, forms)
         if choice or (form and forms is FORMS):
             return choice, form
-    named = _named(text, names)
+    named = [] if _SURVEY.search(text) else _named(text, names)
     return _only(named), "option named" if named else None
 
 
@@ -387,17 +398,21 @@ def _json_field(text: str) -> str | None:
 
 def _clean(text: str) -> str:
     """A text without tokens, markup and spare white space, in one writing, of bounded length."""
-    text = regex.sub(r"<([biu])>(.*?)</\1>", r"\2", _MARKUP.sub("", SPECIAL_TOKEN.sub("", text)))
+    text = _MARKUP.sub("", SPECIAL_TOKEN.sub("", text.rpartition("</think>")[2]))
+    text = _TAG.sub("\n", regex.sub(r"<([biu])>(.*?)</\1>", r"\2", text))
     text = unicodedata.normalize("NFKC", text).replace("’", "'")
     text = regex.sub(r"[ \t\u00a0\u200b-\u200f\ufeff]+", " ", text)
-    text = regex.sub(r"(?:^|\s*\n)\s*(?:[-=]?>|[-•·–=→⇒]\s)?\s?", "\n", text).strip()
+    text = regex.sub(r"(?:^|\s*\n)\s*(?:[-=]{0,3}>|[-•·–=→⇒]\s)?\s?", "\n", text).strip()
     text = _ASSURANCE.sub("surely", text)
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]}\n{text[-MAX_LENGTH // 2 :]}"
 
 
 def _decide(text: str, labels: Sequence[str], forms: Sequence[Form]) -> tuple[str | None, str | None]:
     """What the first form says that says anything, and its name."""
+    surveyed = _SURVEY.search(text)
     for form in forms:
+        if surveyed and form.mention:
+            continue
         statements = [
             said
             for said in form.statements(text)
@@ -430,28 +445,48 @@ _DENIED_NAME_AFTER = regex.compile(rf"\s?(?:{pattern_of('denied')})", regex.IGNO
 
 
 def _named(text: str, names: Mapping[str, str]) -> list[str]:
-    """The letters of the options that a text names and does not deny."""
+    """The letters of the options that a text names and does not deny; none where it names one `or` another."""
     text = plain(text)
-    words = split_words(text)
-    found = []  # (letter, first word, end)
-    for label, name in names.items():
-        wanted = words_of(name)
-        for i in range(len(words) - len(wanted) + 1 if wanted else 0):
-            if [word.text for word in words[i : i + len(wanted)]] == wanted:
-                found.append((label, i, i + len(wanted)))
+    found = [place for label, name in names.items() for place in _places(text, label, words_of(name))]
     letters = []
-    for label, first, end in found:
-        if _EITHER.search(text[: words[first].start]):
-            return []  # "2 or 3 dogs"
-        within = any(f <= first and end <= e and (f, e) != (first, end) for _, f, e in found)
-        if not within and not _denies_name(text, words[first].start, words[end - 1].end):
-            letters.append(label)
+    for place in found:
+        within = any(other != place and other.contains(place) for other in found)
+        if within or _denies_name(text, place.start, place.end):
+            continue
+        if _EITHER.search(text[: place.start]):
+            return []
+        letters.append(place.label)
     return letters
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a text has the words of the option `label`."""
+
+    label: str
+    start: int
+    end: int
+
+    def contains(self, other: "Place") -> bool:
+        longer = self.end - self.start > other.end - other.start
+        return longer and self.start <= other.start and other.end <= self.end
+
+
+def _places(text: str, label: str, name: list[str]) -> Iterator[Place]:
+    words = split_words(text)
+    for i in range(len(words) - len(name) + 1 if name else 0):
+        *same, last = words[i : i + len(name)]
+        if [word.text for word in same] != name[:-1]:
+            continue
+        suffixed = last.text.startswith(name[-1]) and regex.fullmatch(r"\p{Hangul}+", last.text)  # particles
+        if last.text == name[-1] or suffixed:
+            yield Place(label, words[i].start, last.start + len(name[-1]) if suffixed else last.end)
+
+
 def _denies_name(text: str, start: int, end: int) -> bool:
-    """Whether an option's words are denied where they stand; an option that is itself a `no` counts at the start only."""
+    """Whether an option's words are denied where they stand; an option that is itself a `no` must stand by itself."""
     if regex.fullmatch(_NOT, text[start:end]):
-        return start > 0 or regex.match(r"\s?\w", text[end:]) is not None
+        alone = regex.search(rf"(?:^|[.,;:!?]|{_PERHAPS})\s*$", text[:start], regex.IGNORECASE)
+        return not alone or regex.match(r"\s?\w", text[end:]) is not None
     clause = _CLAUSE_END.split(text[max(0, start - 80) : start])[-1]
     return bool(_DENIED_NAME_BEFORE.search(clause) or _DENIED_NAME_AFTER.match(text, end))

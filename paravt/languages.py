@@ -27,6 +27,7 @@ class Language:
         condition (`str`): What makes the letter before it one of several cases: `A if it rains`.
         case (`str`): What makes all that follows in a sentence one of several cases: `if it rains`.
         right (`str`): What an answer is called: `correct`.
+        survey (`str`): What announces that the options are looked at one by one.
         revision (`str`): What takes back all that was said before: `wait, no`.
         spaced (`bool`): Whether words are written with spaces between them.
     """
@@ -49,6 +50,7 @@ class Language:
     condition: str = ""
     case: str = ""
     right: str = ""
+    survey: str = ""
     revision: str = ""
     spaced: bool = True
 
@@ -56,11 +58,12 @@ class Language:
 LANGUAGES = {
     "English": Language(
         answer=(
-            r"answers?(?! choices| options)|ans|solution|selection|verdict|conclusion|response|my (?:guess|pick|choice|vote)"
+            r"(?:one|option|choice|statement|description) (?:that|which)(?! is (?:wrong|false|incorrect|not))|option(?= is )"
+            r"|answers?(?! choices| options)|anwser|awnser|asnwer|answr|answear|corr?ect|ans|solution|selection|verdict|conclusion|response|my (?:guess|pick|choice|vote)"
             r"|(?:correct|best|closest|likeliest|most (?:likely|accurate|plausible|appropriate|suitable)) \w+(?: \w+)?"
             r"|(?:right|final) (?:\w+ )?(?:option|choice|letter|description|statement|order|sequence|one|pick)|choice|correct"
         ),
-        option=r"options?|choices?|letter|answer choice|answer option|answer|candidate",
+        option=r"options?|optoin|opiton|optio|choices?|letter|answer choice|answer option|answer|candidate",
         link=(
             r"is|are|was|be|it's|(?:would|should|must|could|might|may|can only|has to|have to|will|ought to) be"
             r"|(?:would|must) have to be|seems?(?: to be)?|appears?(?: to be)?|remains|becomes|equals|as|points? to|here is"
@@ -77,14 +80,15 @@ LANGUAGES = {
             r"|i(?:'d| would|'ll| will)? (?:say|guess|think|believe|answer|pick|take)|i'm (?:confident|sure|certain)(?: that)?"
         ),
         right_after=(
+            r"✅|✔|✓|☑|remains(?= *[.!]?$)|is (?:all that is |what is |the only one )?left\b|"
             r"(?:is|was|seems?(?: to be)?|looks|appears?(?: to be)?|must be|would be|has to be|are|sounds|being)"
             r" (?:(?:the|my|most|clearly|obviously|definitely|indeed|therefore|thus|only|likely|also|all|both|a|better|more) )*"
-            r"(?:correct|right|true|best|accurate|answer|(?:better|best|closest) (?:match|fit|answer|choice|option)"
-            r"|choice|pick|option|likely|plausible|appropriate|one)(?! if)"
+            r"(?:correct|corect|right|rigth|true|best|accurate|answer|(?:better|best|closest) (?:match|fit|answer|choice|option)"
+            r"|choice|pick|option|likely|plausible|appropriate|one|(?:better|best|more|most) (?!wrong|incorrect|unlikely)\p{L}+)(?! if)"
             r"|(?:best )?(?:matches|fits|describes) (?:best|the video|what)|best (?:matches|fits|describes)|it is(?=[.!]?\s?$)"
         ),
         therefore=(
-            r"it is|it's|this is|that is|that's|that would be|it (?:must|has to|can only|should|would|will) be|must be|has to be"
+            r"points? to|it is|it's|this is|that is|that's|that would be|it (?:must|has to|can only|should|would|will) be|must be|has to be"
             r"|so|therefore|thus|hence|accordingly|consequently|in conclusion|definitely|clearly|but rather|(?<!anything |everything |all |nothing |none |any )but|leaves(?: us with)?"
             r"|which (?:is|makes it|means|gives)|makes it|corresponds to|matches|leads to|i'm going with|i say"
         ),
@@ -93,17 +97,18 @@ LANGUAGES = {
             r"|seems like|looks like|seems|not sure,? (?:but|maybe)|guess|could be|might be|may be|either|both"
         ),
         final=r"final|ultimate",
-        join=r"and/or|or|and|vs\.?|versus|nor|as well as|plus",
+        join=r"to|through|and/or|or|and|vs\.?|versus|nor|as well as|plus",
         because=(
             r"because|since|as|for|due|given|based|considering|which|where|when he|when she|when the|but|so|if you look|after"
             r"|according|judging|in|on|at|from|with|shows?|and"
         ),
         not_=(
-            r"not|\w+n't|cannot|cant|dont|isnt|never|neither|nor|no|non|without|except|thought|assumed|at first(?: glance| sight)?|initially|(?:might|could|would) (?:say|think|guess|argue)|tempt(?:ed|ing) to|seemed|excluding|excludes?|unlike|rather than"
+            r"not|\w+n't|cannot|cant|dont|isnt|(?:are|was|were|does|did|wo|has|have|had|would|could|should|ai)nt|never|neither|nor|no|non|without|except|thought|assumed|at first(?: glance| sight)?|initially|(?:one|you|some|someone|people|many) (?:might|could|would|may) (?:say|think|guess|argue|choose|pick)|tempt(?:ed|ing) to|seemed|excluding|excludes?|unlike|rather than"
             r"|instead of|rul(?:e|es|ed|ing) out|eliminat\w+|discard\w*|reject\w*|doubt\w*|whether|if|unless|against|than|other than"
             r"|hardly|(?:anything|everything|all|any|none) but|wrong(?:ly)?|incorrect(?:ly)?|false"
         ),
         denied=(
+            r"❌|✗|✘|✖|"
             r"(?:is|was|are|were|seems?|looks?|would be|can be|could be|must be|being|sounds)?\s?"
             r"(?:also |clearly |definitely |probably |obviously |both |all |simply |completely |just )*"
             r"(?:not\b|incorrect|wrong|false|ruled out|eliminated|excluded|out\b|inaccurate|unlikely|impossible|a distractor"
@@ -116,15 +121,19 @@ LANGUAGES = {
             r"|just|only|likely|possible|means?|seem|look|like|want"
         ),
         condition=r"if (?!you)|when(?:ever)? |unless |in case |otherwise|only if|assuming ",
-        case=r"if(?! (?:you|we|i|one)\b)|unless|assuming",
+        case=r"if(?! (?:you|we|i|one)\b)|otherwise|unless|assuming",
         right=r"correct|right|best|true",
+        survey=(
+            r"each (?:option|choice|answer|of the)|(?:options|choices|them|these) (?:one by one|in turn)|one by one"
+            r"|let's (?:analyze|analyse|consider|examine|evaluate|go through|look at|check)(?: the| all| each)? (?:options|choices)"
+        ),
         revision=(
             r"wait|actually|no,|nope|correction|scratch that|on second thoughts?|on reflection|sorry|i mean|i meant"
             r"|let me (?:reconsider|correct)|hold on|changed my mind|my mistake|rather,|oops|hmm"
         ),
     ),
     "Chinese": Language(
-        answer=r"答案|正解|正确(?:的)?(?:选项|答案|选择|描述|说法)?(?!是指)|正確(?:的)?(?:選項|答案)?|最佳选项|结论|解答|我的选择|选择题答案|选出的是",
+        answer=r"答案|正解|正确(?:的)?(?:选项|答案|选择|描述|说法)?(?!是指)|正確(?:的)?(?:選項|答案)?|最佳选项|结论|解答|最?(?:符合|合适|恰当|匹配|接近)[^。,\n]{0,8}的(?:选项)?(?=是|为)|我的选择|选择题答案|选出的是",
         option=r"选项|選項|选择|答案|字母|第",
         option_after=r"选项|選項|项|項|这个选项|答案",
         link=r"应该是|應該是|应当是|应是|应为|應為|就是|便是|只能是|可能是|大概是|是|为|為|选择|选|選擇|選|即|乃|显然是|一定是|必定是",
@@ -134,12 +143,12 @@ LANGUAGES = {
         ),
         right_after=(
             r"(?:选项|選項|项|項)?(?:才|应该|應該|显然|明显|就)?(?:是|为|為)?(?:最)?"
-            r"(?:正确|正確|对的|對的|对(?![的于照])|正解|符合(?!的不)|合适|答案|准确|合理|恰当)"
+            r"(?:正确|正確|对的|對的|对(?![的于照])|正解|符合(?!的不)|有?可能|可能性最?[大高]|合适|答案|准确|合理|恰当)"
         ),
-        therefore=r"所以|因此|故选?|故此|因而|综上|可知|那么就?是|而是|是|即|就是|一定是|显然是|必然是|于是",
+        therefore=r"只剩下?|剩下|所以|因此|故选?|故此|因而|综上|可知|那么就?是|而是|是|即|就是|一定是|显然是|必然是|于是",
         perhaps=r"可能是|也许是?|或许是?|大概是?|好像是|似乎是|也可能是|恐怕是|说不定是",
         final=r"最终|最後|最后|最終",
-        join=r"或者是?|或是|或|和|与|與|及|以及|还是|還是|并且|跟|、",
+        join=r"而且是?|或者是?|或是|或|和|与|與|及|以及|还是|還是|并且|跟|、",
         because=r"因为|因為|由于|理由|原因|,|根据|这|该|视频|画面|从",
         not_=r"不是|并非|並非|不会是|不可能是|不选|不選|不应(?:该)?(?:选|是)|而非|不|非|没有|排除|如果|是否|除了|而不是|无法确定|不能|未必|若|别选",
         denied=(
@@ -148,7 +157,8 @@ LANGUAGES = {
         ),
         fill=r"是|选项|選項|的|应该|该|选|選",
         condition=r"如果|的话|若",
-        case=r"如果|假如|若",
+        case=r"如果|假如|若|否则",
+        survey=r"逐[项一个条]|一一(?:分析|看)|依次|(?:分析|看看)(?:各|每)个?选项",
         revision=r"等等|不对,?|不对|更正|其实|实际上|哦不|等一下|重新考虑|再想想|改选",
         spaced=False,
     ),
@@ -156,15 +166,15 @@ LANGUAGES = {
         answer=r"答え|解答|正解|正答|回答|正しい(?:の|もの|選択肢|答え|解答)|選択|私の答え|結論",
         option=r"選択肢|選択|記号|オプション|答え",
         option_after=r"の選択肢|番|が",
-        link=r"として|は、|は,|は|が、|が|=|も",
+        link=r"として|は、|は,|は|が、|が|も",
         soft=r"おそらく|たぶん|多分|きっと|やはり|選択肢|間違いなく|明らかに|,|、|の",
         choose=r"私は(?=[A-Za-z])",
         right_after=(
-            r"(?:の|と|が|こそ|だけ|番)*(?:一番|最も|もっとも)?(?:正解|正しい|正答|適切|答え|ふさわしい|合っている|当てはまる|該当)"
+            r"(?:の|と|が|こそ|だけ|番)*(?:一番|最も|もっとも)?(?:正解|正しい|正答|適切|答え|ふさわしい|合っている|当てはまる|該当|可能性が(?:最も|一番)?高|有力|もっともらし)"
             r"|(?:だ|である|になる|なの(?:だ|では)|です|であ)?と(?:思|考え|判断|言え|いえ|推測|なり|なる)"
             r"|(?:の選択肢)?(?:を|に)(?:選|します|決め|する|なります)|(?:番|の方)?(?:です|だ|である|になります|でしょう)(?!が|けど|か[?。]?)"
         ),
-        therefore=r"よって|したがって|従って|ゆえに|つまり|だから|なので|すなわち|ではなく|じゃなくて",
+        therefore=r"残るの?は|残りは|よって|したがって|従って|ゆえに|つまり|だから|なので|すなわち|ではなく|じゃなくて",
         perhaps=r"おそらく|たぶん|多分|もしかすると",
         final=r"最終(?:的な)?(?:の)?|最後の",
         join=r"も|でも|または|もしくは|あるいは|か|と|や|、|及び|および",
@@ -175,6 +185,7 @@ LANGUAGES = {
             r"|不適切|当てはまらない|当てはまりません|合わ|合いません|除外|言えない|言えません|思わない|思いません|限らない)"
         ),
         condition=r"の場合|なら|ならば",
+        survey=r"(?:各|それぞれの?)選択肢を|一つずつ|順番に",
         revision=r"いや、|いや,|いえ、|いえ,|訂正|待って|やっぱり|考え直|すみません",
         spaced=False,
     ),
@@ -182,15 +193,15 @@ LANGUAGES = {
         answer=r"정답|답안|해답|답변|답|올바른 (?:선택지?|보기|것)|최종 선택|제 선택|내 선택|결론",
         option=r"선택지|보기|옵션|선택|정답|답|항목",
         option_after=r"번|항|안",
-        link=r"으로는|은요?|는|이|가|란|:",
+        link=r"으로는|은요?|는|이|가|란",
         soft=r"아마도?|분명히?|당연히|바로|역시|확실히|선택지|보기|옵션|번",
         choose=r"저는(?= ?[A-Za-z])|나는(?= ?[A-Za-z])",
         right_after=(
-            r"(?:번|안|항)?(?:이|가|은|는)? ?(?:가장 |제일 )?(?:정답|답(?!은)|맞|옳|올바|적절|적합|정확|알맞)"
+            r"(?:번|안|항)?(?:이|가|은|는)? ?(?:가장 |제일 )?(?:정답|답(?!은)|맞|옳|올바|적절|적합|정확|알맞|가능성이 (?:가장 |더 )?(?:높|크)|유력|타당|그럴듯)"
             r"|(?:번|안|항)?(?:을|를|으로|로) ?(?:선택|고르|고릅|고를|골|택|하겠|정하|뽑)"
             r"|(?:번|안|항)?(?:입니다|이에요|예요|이다|이야|이라고|라고|인 것|일 것|이죠|죠|이네요)(?!만)"
         ),
-        therefore=r"따라서|그러므로|그래서|결국|즉|결론적으로|아니라|고로",
+        therefore=r"남은 것은|남는 것은|따라서|그러므로|그래서|결국|즉|결론적으로|아니라|고로",
         perhaps=r"아마도?|어쩌면",
         final=r"최종(?:적인|적으로)?|마지막",
         join=r"또는|혹은|이나|나|와|과|하고|및|이랑|랑|아니면|이거나|거나",
@@ -201,6 +212,7 @@ LANGUAGES = {
             r"(?:아니|아닙|아닌|아닐|틀[린리렸립]|오답|잘못|제외|없|맞지 않|옳지 않|적절하지 않|생각하지 않|부적절)"
         ),
         condition=r"인 경우|라면|이라면|일 경우",
+        survey=r"각 (?:선택지|보기|항목)|하나씩|차례로",
         revision=r"아니,|아니요,|잠깐|다시 생각|정정|사실은|아, ",
         spaced=False,
     ),
@@ -220,10 +232,10 @@ LANGUAGES = {
             r"(?:es|sería|parece(?: ser)?|son|está) (?:(?:la|el|las|claramente|más|opción|respuesta|mi|una) )*"
             r"(?:correct[ao]s?|adecuada|acertada|respuesta|opción(?! in)|mejor|verdadera|elección|que mejor|apropiada|probable)"
         ),
-        therefore=r"es|por lo tanto|por tanto|así que|entonces|luego|por ende|en conclusión|sino|pero|se trata de|tiene que ser|debe ser|por eso",
+        therefore=r"es|solo queda|queda|por lo tanto|por tanto|así que|entonces|luego|por ende|en conclusión|sino|pero|se trata de|tiene que ser|debe ser|por eso",
         perhaps=r"quizás?|tal vez|probablemente|posiblemente|podría ser|puede(?: que)? ser?|puede que sea|a lo mejor",
         final=r"final|definitiva",
-        join=r"y/o|o|u|y|e|como|o bien|o quizás?|ni",
+        join=r"así como|y/o|o|u|y|e|como|o bien|o quizás?|ni",
         because=r"porque|ya que|pues|puesto que|dado que|debido|según|en|es|está|por",
         not_=r"no|ni|nunca|tampoco|excepto|salvo|si|en vez de|en lugar de|descart\w+|sin|dudo|que no sea|elimin\w+|incorrecta",
         denied=(
@@ -233,6 +245,8 @@ LANGUAGES = {
         fill=r"es|la|el|opción|creo|que|sea|respuesta|por|letra|seguro|segura|de|estoy|pienso|elijo|elegiría|puede|ser",
         condition=r"si ",
         right=r"correct[ao]",
+        survey=r"cada (?:opción|una)|una por una|opción por opción",
+        case=r"de lo contrario|si no",
         revision=r"espera|no,|mejor dicho|perdón|corrijo|pensándolo bien|en realidad|rectifico|un momento",
     ),
     "French": Language(
@@ -251,10 +265,10 @@ LANGUAGES = {
             r"(?:est|serait|semble(?: être)?|sont|me semble|paraît) (?:(?:la|le|les|bien|clairement|plus|réponse|donc|une|mon) )*"
             r"(?:correcte?s?|exacte?|juste|vraie?|bonne|meilleure?|réponse|adaptée|choix|bon|appropriée)"
         ),
-        therefore=r"c['’]est(?: donc)?|donc|ainsi|par conséquent|il s['’]agit de|mais|en conclusion|alors|d['’]où|ce doit être|ce qui donne",
+        therefore=r"(?:il )?ne reste (?:plus )?que|(?:il )?reste|c['’]est(?: donc)?|donc|ainsi|par conséquent|il s['’]agit de|mais|en conclusion|alors|d['’]où|ce doit être|ce qui donne",
         perhaps=r"peut-être|probablement|sans doute|ce pourrait être|possiblement|ça pourrait être|cela pourrait être",
         final=r"finale?|définitive",
-        join=r"et/ou|ou bien|ou|et|ainsi que|ni|soit",
+        join=r"tout comme|et/ou|ou bien|ou|et|ainsi que|ni|soit",
         because=r"car|parce|puisque|étant|en raison|d['’]après|selon|est|dans|qui|à",
         not_=(
             r"pas|n['’]est|ni|sauf|jamais|si|non|aucune?|plutôt que|au lieu de|élimin\w+|exclu\w*|écart\w+|doute que|hormis|excepté"
@@ -265,6 +279,8 @@ LANGUAGES = {
         fill=r"la|le|est|que|soit|option|je|pense|réponse|c['’]est|ce|sûre?|bonne|l['’]option|choisis|de|une|ne",
         condition=r"si ",
         right=r"correcte?|bonne",
+        survey=r"chaque (?:option|proposition|réponse)|une par une|une à une",
+        case=r"sinon|autrement",
         revision=r"attendez|non,|en fait|pardon|plutôt,|je corrige|finalement|ou plutôt|à la réflexion|je me trompe",
     ),
     "German": Language(
@@ -276,17 +292,17 @@ LANGUAGES = {
         link=r"ist|lautet|wäre|sind|muss|müsste|sollte|dürfte|scheint|heißt|entspricht|kann nur",
         soft=r"die|der|das|den|wohl|wahrscheinlich|eindeutig|vermutlich|also|klar|daher|somit|sicher|definitiv|ganz|option|antwort|buchstabe|für|mit",
         choose=(
-            r"(?:ich )?(?:wähle|nehme|tippe auf|würde sagen|sage|denke|glaube|entscheide mich für|stimme für|bin für|plädiere für)"
-            r"|ich würde|meiner meinung nach|nehmen wir"
+            r"(?:ich )?würde(?: mich)?(?: eher| daher| also| deshalb)?(?: für| auf)?|mich für|(?:ich )?(?:wähle|nehme|tippe auf|würde sagen|sage|denke|glaube|entscheide mich für|stimme für|bin für|plädiere für)"
+            r"|meiner meinung nach|nehmen wir"
         ),
         right_after=(
             r"(?:ist|wäre|scheint|sind|muss|passt|stimmt|trifft)(?: (?:die|am|wohl|eindeutig|also|daher|meine|klar|hier|der|das))*"
             r"(?: (?:richtig\w*|korrekt\w*|antwort|zutreffend|beste?n?|lösung|wahl|wahrscheinlichste\w*|zu(?![ \w]*nicht)|am besten|sein))?(?<!ist|wäre|sind|muss|scheint)(?! nicht)"
         ),
-        therefore=r"es ist|das ist|also(?! be)|daher|somit|folglich|deshalb|demnach|deswegen|sondern|es muss|das wäre|bleibt(?: nur)?|damit|es handelt sich um",
+        therefore=r"es ist|das ist|also(?! be)|daher|somit|folglich|deshalb|demnach|deswegen|sondern|es muss|das wäre|bleibt(?: nur)?|damit|es handelt sich um|es geht um",
         perhaps=r"vielleicht|wahrscheinlich|möglicherweise|vermutlich|könnte|eventuell|es könnte|wohl",
         final=r"endgültige?|finale?|abschließende",
-        join=r"und/oder|oder|und|bzw\.?|sowie|beziehungsweise|noch",
+        join=r"als auch|wie auch|und/oder|oder|und|bzw\.?|sowie|beziehungsweise|noch",
         because=r"weil|da|denn|aufgrund|wegen|laut|ist|im|in|sein",
         not_=r"nicht|kein\w*|weder|noch|außer|statt|anstatt|ob|falls|wenn|ohne|niemals|bezweifle|ausschließen|ausgeschlossen|anstelle",
         denied=(
@@ -295,7 +311,8 @@ LANGUAGES = {
         ),
         fill=r"die|der|das|ist|dass|es|option|antwort|sicher|glaube|sein|wäre|richtig|richtige|ich|denke|um|handelt|sich|kann",
         condition=r"falls |wenn |sofern ",
-        case=r"falls|wenn|sofern",
+        survey=r"jede (?:option|antwort|möglichkeit)|einzeln durch|der reihe nach|nacheinander",
+        case=r"sonst|andernfalls|ansonsten|falls|wenn|sofern",
         right=r"richtig\w*|korrekt\w*",
         revision=r"moment|nein,|halt,|doch,|korrektur|ich meine|besser gesagt|eigentlich|ich korrigiere|warte|genauer betrachtet",
     ),
@@ -313,10 +330,10 @@ LANGUAGES = {
             r"(?:é|está|seria|parece(?: ser)?|são|estão) (?:(?:a|o|as|opção|claramente|mais|resposta|minha|alternativa) )*"
             r"(?:corret[ao]s?|cert[ao]s?|resposta|melhor|verdadeira|escolha|adequada|opção(?! in))"
         ),
-        therefore=r"é|seria|portanto|logo|então|assim|por isso|mas|trata-se d[ae]|em conclusão|só pode ser|deve ser|sendo assim",
+        therefore=r"é|só (?:resta|sobra)|resta|sobra|seria|portanto|logo|então|assim|por isso|mas|trata-se d[ae]|em conclusão|só pode ser|deve ser|sendo assim",
         perhaps=r"talvez|provavelmente|possivelmente|pode ser|poderia ser|quem sabe",
         final=r"final|definitiva",
-        join=r"e/ou|ou|e|nem|ou talvez|bem como",
+        join=r"quanto|como|e/ou|ou|e|nem|ou talvez|bem como",
         because=r"porque|pois|já que|visto que|uma vez|devido|segundo|no|na|é|está|por",
         not_=r"não|nem|nunca|exceto|se|em vez de|ao invés de|descart\w+|elimin\w+|sem|duvido|salvo|tampouco",
         denied=(
@@ -325,6 +342,8 @@ LANGUAGES = {
         fill=r"é|(?-i:[ao])|opção|acho|que|seja|resposta|letra|por|pela|creio|certeza|tenho|alternativa|escolho",
         condition=r"se ",
         right=r"corret[ao]|cert[ao]",
+        survey=r"cada (?:opção|alternativa|uma)|uma a uma|uma por uma",
+        case=r"caso contrário|senão",
         revision=r"espera|não,|aliás|ou melhor|desculpe|corrigindo|na verdade|pensando bem|corrijo",
     ),
     "Italian": Language(
@@ -339,10 +358,10 @@ LANGUAGES = {
             r"(?:è|sarebbe|sembra|sono|pare) (?:(?:la|quella|il|chiaramente|più|le|mia|risposta|una) )*"
             r"(?:corrett[ae]|giust[ae]|esatt[ae]|rispost[ae]|migliore|vera|scelta|adatta)"
         ),
-        therefore=r"è|quindi|pertanto|dunque|perciò|ma|bensì|si tratta (?:di|della)|in conclusione|deve essere|allora",
+        therefore=r"è|(?:non )?(?:resta|rimane)(?: solo| che)?|quindi|pertanto|dunque|perciò|ma|bensì|si tratta (?:di|della)|in conclusione|deve essere|allora",
         perhaps=r"forse|probabilmente|magari|potrebbe essere|può darsi|può essere",
         final=r"finale|definitiva",
-        join=r"e/o|oppure|o|e|ed|né|o forse|nonché",
+        join=r"che|come|e/o|oppure|o|e|ed|né|o forse|nonché",
         because=r"perch[éè]|poich[éè]|dato|siccome|in quanto|visto|secondo|nel|è|con",
         not_=r"non|né|mai|tranne|eccetto|se|invece di|piuttosto che|escl\w+|elimin\w+|scart\w+|senza|dubito",
         denied=(
@@ -351,27 +370,30 @@ LANGUAGES = {
         fill=r"è|la|il|opzione|penso|che|sia|risposta|credo|di|sono|sicuro|sicura|l['’]opzione|scelgo|sceglierei",
         condition=r"se ",
         right=r"corrett[ao]|giust[ao]",
+        survey=r"(?:ogni|ciascuna) opzione|una per una",
+        case=r"altrimenti",
         revision=r"aspetta|no,|anzi|cioè|scusa|correggo|ripensandoci|in realtà|mi correggo",
     ),
     "Russian": Language(
         answer=r"ответ\w*|решение|(?:правильн|верн|подходящ)\w+(?: (?:вариант\w*|выбор\w*|буква))?|мой выбор|выбор|итог",
         option=r"вариант\w*|опци\w+|букв\w+|пункт\w*|ответ\w*|под буквой",
-        link=r"это|является|будет|должен быть|есть|скорее всего|под буквой|—|значит",
+        link=r"это|является|будет|должен быть|есть|скорее всего|под буквой|значит",
         soft=r"вариант|это|скорее всего|вероятно|очевидно|конечно|буква|именно|однозначно|явно|безусловно|ответ|пункт",
         choose=r"(?:я )?(?:выбираю|выберу|выбрал[аи]?|выбрать|думаю|считаю|полагаю|голосую за|склоняюсь к|остановлюсь на|отвечу|за)(?:,? что)?",
         right_after=(
-            r"(?:[—–-]|является|это|тоже|кажется|—\s?это)?\s?(?:самый |наиболее |мой |единственный |это )*(?:правильн|верн(?!у)|подходящ|лучш|ответ(?!а)|корректн|прав)\w*"
+            r"(?:[—–-]|является|это|тоже|кажется|—\s?это)?\s?(?:самый |наиболее |мой |единственный |это )*(?:правильн|верн(?!у)|подходящ|лучш|ответ(?!а)|корректн|вероят|прав)\w*"
         ),
-        therefore=r"это|значит|поэтому|следовательно|итак|таким образом|а|но|получается|стало быть|итого|так что",
+        therefore=r"остаётся(?: только)?|остается(?: только)?|речь ид[её]т о|это|значит|поэтому|следовательно|итак|таким образом|а|но|получается|стало быть|итого|так что",
         perhaps=r"возможно|вероятно|может быть|наверное|скорее всего|пожалуй|кажется",
         final=r"окончательн\w*|итогов\w*|финальн\w*",
-        join=r"и/или|или|либо|и|а также|да|ни",
+        join=r"так и|и/или|или|либо|и|а также|да|ни",
         because=r"потому|так как|поскольку|ведь|из-за|судя|на|в|по|—|является",
         not_=r"не|ни|нет|кроме|если|исключ\w+|вместо|ли|без|сомнева\w+|отбрасыва\w+|никак|помимо",
         denied=r"(?:[—–-]|это|тоже|точно|явно|является)?\s?(?:не|неверн\w*|неправильн\w*|ошибочн\w*|исключ\w+|отпадает|отпадают|нет)(?!\p{L})",
         fill=r"что|это|вариант|ответ|думаю|считаю|правильный|верный|уверен|уверена|выбираю|выбрал[аи]?|бы",
         condition=r"если ",
-        case=r"если",
+        survey=r"кажд\w+ (?:вариант\w*|из)|по очереди|по порядку",
+        case=r"если|иначе",
         right=r"правильн\w+|верн\w+",
         revision=r"стоп|нет,|точнее|вернее|погоди\w*|извините|на самом деле|поправка|хотя нет|подождите",
     ),
@@ -382,7 +404,7 @@ LANGUAGES = {
         soft=r"(?:ال)?خيار|(?:ال)?حرف|على الأرجح|بالتأكيد|ربما|بوضوح|غالبًا|هو|هي|أنها|أنه|بلا شك",
         choose=r"أختار|اخترت|سأختار|أرجح|أعتقد(?: أن(?:ها|ه)?)?|أظن(?: أن(?:ها|ه)?)?|أرى(?: أن(?:ها|ه)?)?|أفضل",
         right_after=r"(?:هي|هو|تبدو|يبدو)? ?(?:ال)?(?:إجابة|جواب|صحيحة?|صواب|أنسب|خيار (?:ال)?(?:صحيح|أفضل|أنسب))",
-        therefore=r"لذلك|إذن|إذا|بالتالي|ومن ثم|وبالتالي|لذا|بل|إنها|إنه|هو|هي|وعليه|ولذلك|فهو|فهي",
+        therefore=r"يبقى|تبقى|لم يتبق إلا|لذلك|إذن|إذا|بالتالي|ومن ثم|وبالتالي|لذا|بل|إنها|إنه|هو|هي|وعليه|ولذلك|فهو|فهي",
         perhaps=r"ربما|قد تكون|قد يكون|من المحتمل|لعل\w*|يمكن أن (?:تكون|يكون)|على الأرجح",
         final=r"(?:ال)?نهائية?",
         join=r"أو|و|أم|إما|وإما",
@@ -392,13 +414,14 @@ LANGUAGES = {
         fill=r"هي|هو|(?:ال)?خيار|(?:ال)?إجابة|أن|أنها|أنه|من|أعتقد|أختار|(?:ال)?صحيحة?|متأكد\w*|يكون|تكون",
         condition=r"إذا |إن كان |في حال ",
         right=r"(?:ال)?صحيحة?",
+        survey=r"كل (?:خيار|إجابة)|واحدا تلو الآخر",
         revision=r"لا،|لا,|عفوا|تصحيح|انتظر|في الواقع|بالأحرى|عذرا",
     ),
     "Hindi": Language(
         answer=r"(?:सही |अंतिम |मेरा |सर्वोत्तम |उचित )*(?:उत्तर|जवाब|हल|चुनाव|चयन)|(?:सही|उचित) विकल्प|सही",
         option=r"विकल्प|अक्षर|उत्तर|ऑप्शन",
         option_after=r"विकल्प|वाला विकल्प",
-        link=r"है|होगा|यह है|हैं|होना चाहिए|तो|—",
+        link=r"है|होगा|यह है|हैं|होना चाहिए|तो",
         soft=r"विकल्प|शायद|संभवतः|निश्चित रूप से|स्पष्ट रूप से|ही|यही|अक्षर|बेशक",
         choose=r"मैं(?= [A-Za-z])|मेरे (?:हिसाब|अनुसार) से?|मुझे लगता है(?: कि)?|मैंने(?= [A-Za-z])",
         right_after=(
@@ -415,6 +438,7 @@ LANGUAGES = {
         fill=r"विकल्प|उत्तर|सही|कि|यह",
         condition=r"अगर |यदि |तब ",
         right=r"सही",
+        survey=r"प्रत्येक विकल्प|हर विकल्प|एक-एक करके",
         revision=r"नहीं,|रुकिए|रुको|असल में|दरअसल|माफ़ कीजिए|माफ कीजिए|वास्तव में",
     ),
     "Vietnamese": Language(
@@ -424,7 +448,7 @@ LANGUAGES = {
         soft=r"phương án|đáp án|câu|có lẽ|chắc chắn|rõ ràng|là|chính|lựa chọn|ý|đúng|chắc|chính xác|của tôi",
         choose=r"(?:tôi |em |mình )?(?:xin |sẽ )?(?:chọn|nghĩ(?: rằng)?(?: đó)?(?: là)?|cho rằng(?: đó)?(?: là)?|đoán(?: là)?|tin(?: rằng)?(?: là)?)",
         right_after=r"(?:chính )?(?:là|mới là|có vẻ)? ?(?:đáp án|câu trả lời|phương án|lựa chọn|đúng|chính xác|phù hợp|hợp lý)(?! (?:sai|không))",
-        therefore=r"vậy(?: thì| nên)?|do đó|vì vậy|nên|suy ra|đó là|mà là|như vậy|vì thế|tóm lại|thì là",
+        therefore=r"chỉ còn(?: lại)?|còn lại|vậy(?: thì| nên)?|do đó|vì vậy|nên|suy ra|đó là|mà là|như vậy|vì thế|tóm lại|thì là",
         perhaps=r"có lẽ|có thể(?: là)?|chắc là|hình như|có khả năng",
         final=r"cuối cùng",
         join=r"hoặc là|hoặc|hay|và|cùng với|lẫn",
@@ -434,6 +458,7 @@ LANGUAGES = {
         fill=r"là|phải|chọn|đáp án|phương án|đúng|câu|tôi|nghĩ|chắc|rằng",
         condition=r"nếu ",
         right=r"đúng",
+        survey=r"từng (?:phương án|đáp án|lựa chọn)|lần lượt",
         revision=r"khoan|à không|không,|thực ra|xin lỗi|nhầm|đính chính",
     ),
     "Turkish": Language(
@@ -450,11 +475,12 @@ LANGUAGES = {
         therefore=r"yani|dolayısıyla|bu yüzden|bu nedenle|o halde|öyleyse|demek ki|aksine",
         perhaps=r"belki|muhtemelen|galiba|herhalde",
         final=r"nihai|son|kesin",
-        join=r"veya|ya da|ve|yahut|ile",
+        join=r"hem de|hem|veya|ya da|ve|yahut|ile",
         because=r"çünkü|zira|olduğu|nedeniyle|seçeneği|göre|doğru|olmalı",
         not_=r"eğer|hariç|dışında|yerine|ne",
         denied=r"(?:['’]?\s?(?:seçeneği|şıkkı)?) ?(?:de |da |doğru |kesinlikle |cevap )*(?:değil\w*|yanlış\w*|olamaz|elenir|hatalı)",
         condition=r"ise ",
+        survey=r"her (?:seçeneği|şıkkı)|tek tek|sırayla",
         revision=r"hayır,|pardon|dur,|daha doğrusu|aslında|düzeltiyorum",
     ),
     "Dutch": Language(
@@ -483,10 +509,10 @@ LANGUAGES = {
         soft=r"prawdopodobnie|oczywiście|zdecydowanie|chyba|na pewno|opcja|to|więc|jest|odpowiedź",
         choose=r"wybieram|wybrałbym|wybrałabym|stawiam na|zaznaczam|myślę,? że(?: to)?|sądzę,? że(?: to)?|uważam,? że(?: to)?",
         right_after=r"(?:jest|to|wydaje się|są)(?: (?:najbardziej|najlepsz\w+|chyba))*(?: (?:poprawn\w+|prawidłow\w+|właściw\w+|odpowied\w+|najlepsz\w+))",
-        therefore=r"to|więc|zatem|dlatego|czyli|lecz|ale|a więc",
+        therefore=r"(?<=(?:^|[.,!?\n])\s?)to|chodzi o|zostaje|pozostaje|zdaniem to|więc|zatem|dlatego|czyli|lecz|ale|a więc",
         perhaps=r"może|być może|prawdopodobnie|chyba",
         final=r"ostateczn\w+|końcow\w+",
-        join=r"lub|albo|i|oraz|czy|ani",
+        join=r"jak i|oraz też|lub|albo|i|oraz|czy|ani",
         because=r"ponieważ|bo|gdyż|bowiem|na|w|według|jest",
         not_=r"nie|ani|oprócz|jeśli|zamiast|czy|bez|wykluczam|nigdy",
         denied=r"(?:jest|są|to|też)? ?(?:nie|błędn\w+|niepoprawn\w+|nieprawidłow\w+|odpada)(?!\p{L})",
