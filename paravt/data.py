@@ -181,6 +181,11 @@ def _kind(value: object) -> str:
     return "null" if value is None else type(value).__name__
 
 
+def _written(value: object) -> str:
+    """A value as a question or an answer has it: 2.0, which a table may have made of 2, is 2."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def _structured(value: object, name: str) -> object:
     """JSON text, or Python's way of writing it, as what it says; arrays as lists; anything else as it is."""
     if isinstance(value, np.ndarray):
@@ -354,7 +359,7 @@ def _read_option(option: object) -> str | None:
     if option is None or isinstance(option, str):
         return option
     if isinstance(option, (bool, int, float)):
-        return str(option)
+        return _written(option)
     if isinstance(option, (list, tuple)) and len(option) == 2:
         option = {"label": option[0], "text": option[1]}
     if not isinstance(option, Mapping):
@@ -367,7 +372,7 @@ def _read_option(option: object) -> str | None:
     if not isinstance(text, (str, bool, int, float)):
         raise RowError("an option without text")
     letter = str(label).strip(" ().:").upper()
-    return f"{letter}. {text}" if len(letter) == 1 and letter in ALPHABET else str(text)
+    return f"{letter}. {_written(text)}" if len(letter) == 1 and letter in ALPHABET else _written(text)
 
 
 def _listed_options(messages: list[dict]) -> list[str] | None:
@@ -382,7 +387,7 @@ def _listed_options(messages: list[dict]) -> list[str] | None:
     return None
 
 
-def _read_truths(value: object, kind: str) -> object:
+def _read_truths(value: object, kind: str) -> list[str] | object:
     """The answers of a row: texts, or for `tvg` whatever gives windows."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
@@ -391,11 +396,13 @@ def _read_truths(value: object, kind: str) -> object:
             raise RowError("no answer")
         return value
     values = list(value) if isinstance(value, (list, tuple)) else [value]
-    truths = [str(truth) for truth in values if truth is not None and str(truth).strip() and truth == truth]
+    for truth in values:
+        if not isinstance(truth, (str, bool, int, float, type(None))):
+            raise RowError(f"the answer is {_kind(truth)}")
+    truths = [_written(truth) for truth in values if truth is not None and truth == truth]  # NaN is no answer either
+    truths = [truth for truth in truths if truth.strip()]
     if not truths:
         raise RowError("no answer")
-    if not all(isinstance(truth, (str, bool, int, float)) or truth is None for truth in values):
-        raise RowError(f"the answer is {_kind(next(t for t in values if not isinstance(t, (str, int, float))))}")
     return list(dict.fromkeys(truths))
 
 
@@ -411,11 +418,11 @@ def _read_letter(truths: list[str], options: list[str] | None) -> str:
 
 
 def _letter_of(truth: str, labels: str, options: list[str] | None) -> str | None:
-    if options and truth.strip() in options:
-        same = [label for label, option in zip(labels, options, strict=True) if option == truth.strip()]
-        by_letter = truth.strip().upper() in labels
-        if len(same) == 1 and not by_letter:
-            return same[0]
+    """The letter that a truth is, writes out (`(B) dog`), or gives the text of."""
+    truth = truth.strip()
+    by_letter = truth.upper() in labels
+    if options and options.count(truth) == 1 and not by_letter:
+        return labels[options.index(truth)]
     return extract_choice(truth, labels, options)
 
 
