@@ -115,7 +115,7 @@ def _video_fault(row: dict, found: dict) -> str | None:
     return None
 
 
-# ----------------------------------------------------------------------------------------------------------------- rows
+# ---------------------------------------------------------------------------------------------------------------- rows
 
 
 def normalise(row: object, key: str, video_root: str | None = None, supervised: bool = False) -> dict:
@@ -200,7 +200,7 @@ def _structured(value: object, name: str) -> object:
     raise RowError(f"{name}: not valid JSON")
 
 
-# ------------------------------------------------------------------------------------------------------------- messages
+# ------------------------------------------------------------------------------------------------------------ messages
 
 
 def _read_messages(value: object, column: str) -> tuple[list[dict], list[str]]:
@@ -278,7 +278,7 @@ def _read_call(call: object) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
-# --------------------------------------------------------------------------------------------------------------- videos
+# -------------------------------------------------------------------------------------------------------------- videos
 
 _PATHS = ("video", "path", "video_path", "url", "video_url")
 
@@ -308,7 +308,7 @@ def _locate(video: str, root: str | None) -> str:
     return video if absolute else os.path.join(root or "", video)
 
 
-# --------------------------------------------------------------------------------------------------------------- truths
+# -------------------------------------------------------------------------------------------------------------- truths
 
 _LABELS, _TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content", "option")
 

@@ -13,34 +13,44 @@ from .parser import parse_seconds
 MAX_LENGTH = 2000  # characters: of a longer text, the beginning is read
 SAME = 0.5  # seconds: as far as two forms of one interval may be apart, since one of them is rounded
 
-# Units, language by language; the short ones first, so that the long ones win.
 _UNITS = {
-    "h": r"h(?:(?:ou)?rs?|ours?|eures?|oras?)?|horas?|or[ae]|stunden?|час\w*|小时|小時|時間|시간|ساعة|ساعات|घंट[ेा]|giờ|saat",
-    "m": (
-        r"m(?:in(?:ut(?:es?|os?|i|en|e)?s?)?)?\.?|分钟|分鐘|分|분|мин(?:ут\w*)?\.?|دقيقة|دقائق|मिनट|phút|dakika"
+    "h": (
+        r"h(?:(?:ou)?rs?|ours?|eures?|oras?)?|horas?|or[ae]|stunden?|час\w*|小时|小時|時間|시간|ساعة|ساعات"
+        r"|घंट[ेा]|giờ|saat"
     ),
+    "m": r"m(?:in(?:ut(?:es?|os?|i|en|e)?s?)?)?\.?|分钟|分鐘|分|분|мин(?:ут\w*)?\.?|دقيقة|دقائق|मिनट|phút|dakika",
     "s": (
-        r"s(?:ec(?:ond(?:es?|[iois])?s?)?|eg(?:undos?)?|ek(?:unden?)?)?\.?|秒钟|秒鐘|秒|초|сек(?:унд\w*)?\.?|ثانية|ثوان[ي]?|सेकंड|giây|saniye"
+        r"s(?:ec(?:ond(?:es?|[iois])?s?)?|eg(?:undos?)?|ek(?:unden?)?)?\.?"
+        r"|秒钟|秒鐘|秒|초|сек(?:унд\w*)?\.?|ثانية|ثوان[ي]?|सेकंड|giây|saniye"
     ),
 }
 _NUMBER = r"\d+(?:\.\d+)?"
 _CLOCK = r"(?:\d{1,4}:)?\d{1,6}:\d{1,2}(?:\.\d+)?"
 # As `_plain` writes them: the units are h, m and s.
-_TIME = rf"(?:{_CLOCK}(?: ?s\b)?|{_NUMBER} ?h(?: ?{_NUMBER} ?m)?(?: ?{_NUMBER} ?s)?\b|{_NUMBER} ?m(?: ?{_NUMBER} ?s)?\b|{_NUMBER}(?: ?s\b)?)"
+_TIME = (
+    rf"(?:{_CLOCK}(?: ?s\b)?|{_NUMBER} ?h(?: ?{_NUMBER} ?m)?(?: ?{_NUMBER} ?s)?\b"
+    rf"|{_NUMBER} ?m(?: ?{_NUMBER} ?s)?\b|{_NUMBER}(?: ?s\b)?)"
+)
 _TO = (
-    r"(?:-{1,2}>|[-–—~→⟶,;&]|\.{2,3}|到|至|から|부터|에서|(?<!\p{L})(?:to|until|till|through|and|à|a|au|jusqu'à|et|bis|und|hasta|al|y|e|até|fino a|до|и|по"
+    r"(?:-{1,2}>|[-–—~→⟶,;&]|\.{2,3}|到|至|から|부터|에서"
+    r"|(?<!\p{L})(?:to|until|till|through|and|à|a|au|jusqu'à|et|bis|und|hasta|al|y|e|até|fino a|до|и|по"
     r"|إلى|حتى|से|तक|đến|tới|sampai|hingga|tot|do)(?!\p{L}))"
 )
 _AROUND = r"\s*[<>\"'\])}(\[{]{0,2}\s*"
-_RANGE = regex.compile(rf"(?<![\p{{Latin}}\d.:])(?P<a>{_TIME}){_AROUND}{_TO}{_AROUND}(?P<b>{_TIME})(?![\w:])", regex.IGNORECASE)
-_ENDS = regex.compile(
-    rf"(?:start|begin|from|onset|开始|開始|시작|начал|début|inicio|anfang|beginn)[^\d]{{0,30}}(?P<a>{_TIME})"
-    rf"[^\d]{{0,40}}?(?:end|stop|finish|until|结束|結束|終わ|끝|종료|конец|конч|fin|ende)[^\d]{{0,30}}(?P<b>{_TIME})(?![\w:])",
-    regex.IGNORECASE,
+_BEFORE, _BEHIND = r"(?<![\p{Latin}\d.:])", r"(?![\w:])"
+_RANGE = regex.compile(rf"{_BEFORE}(?P<a>{_TIME}){_AROUND}{_TO}{_AROUND}(?P<b>{_TIME}){_BEHIND}", regex.IGNORECASE)
+_START = r"(?:start|begin|from|onset|开始|開始|시작|начал|début|inicio|anfang|beginn)"
+_END = r"(?:end|stop|finish|until|结束|結束|終わ|끝|종료|конец|конч|fin|ende)"
+_START_AND_END = regex.compile(
+    rf"{_START}\D{{0,30}}(?P<a>{_TIME})\D{{0,40}}?{_END}\D{{0,30}}(?P<b>{_TIME}){_BEHIND}", regex.IGNORECASE
 )
-_BRACKETED = regex.compile(r"[\[(]\s*\d+(?:\.\d+)?\s*,\s*\d+(?:\.\d+)?\s*[\])]")  # [2,5]: the comma parts two numbers
-_DECIMALS = regex.compile(rf"\d,\d{{1,2}}(?!\d)\D{{0,12}}?(?![,;&]){_TO}|(?![,;&]){_TO}{_AROUND}\d+,\d{{1,2}}(?!\d)")  # 12,5 to 20
-_TIMES = regex.compile(rf"(?<![\p{{Latin}}\d.:]){_TIME}", regex.IGNORECASE)
+_TIMES = regex.compile(rf"{_BEFORE}{_TIME}", regex.IGNORECASE)
+# Whether a comma parts two numbers, [2,5], or is a decimal point, 12,5 to 20,3.
+_PAIR = regex.compile(rf"[\[(]\s*{_NUMBER}\s*,\s*{_NUMBER}\s*[\])]")
+_DECIMAL = r"\d+,\d{1,2}(?!\d)"
+_WITH_COMMAS = regex.compile(
+    rf"{_DECIMAL}\D{{0,12}}?(?![,;&]){_TO}|(?![,;&]){_TO}{_AROUND}{_DECIMAL}", regex.IGNORECASE
+)
 
 
 def parse_interval(text: str) -> tuple[float, float] | None:
@@ -54,7 +64,7 @@ def parse_interval(text: str) -> tuple[float, float] | None:
         return None
     pairs = [(match["a"], match["b"]) for match in _RANGE.finditer(text)]
     if not pairs:
-        pairs = [(match["a"], match["b"]) for match in _ENDS.finditer(text)]
+        pairs = [(match["a"], match["b"]) for match in _START_AND_END.finditer(text)]
     if not pairs:
         times = _TIMES.findall(text)
         pairs = [tuple(times)] if len(times) == 2 else []
@@ -79,11 +89,12 @@ def _plain(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).strip().lower().replace("’", "'")
     text = regex.sub(r"\d", lambda digit: str(unicodedata.digit(digit[0])), text)
     text = regex.sub(r"(?<=\d:\d\d),(?=\d{3}(?!\d))", ".", text)  # 00:00:12,500 in subtitles
-    if not _BRACKETED.search(text) and _DECIMALS.search(text):
+    if not _PAIR.search(text) and _WITH_COMMAS.search(text):
         text = regex.sub(r"(?<![\d.,])(\d+),(\d{1,2})(?![\d,])", r"\1.\2", text)
     for unit, words in _UNITS.items():
         text = regex.sub(rf"(?<=\d) ?(?:{words})(?!\p{{Latin}}|\p{{Cyrillic}}) ?", unit + " ", text)
-    text = regex.sub(r"(?<=\d[hm]) (?:(?:and|und|et|y|e|и) |, ?)(?=\d+(?:\.\d+)?[ms] )", " ", text)  # 1 minute and 5 seconds
+    # 1 minute and 5 seconds
+    text = regex.sub(r"(?<=\d[hm]) (?:(?:and|und|et|y|e|и) |, ?)(?=\d+(?:\.\d+)?[ms] )", " ", text)
     return regex.sub(r"(?<=\d[hm]) (?=\d+(?:\.\d+)?[ms] )", "", text)
 
 

@@ -70,7 +70,8 @@ def video_names(paths: list[str]) -> list[str]:
         while length[path] < len(own) and any(other[-length[path] :] == own[-length[path] :] for other in others):
             length[path] += 1
     names = ["/".join(own[-length[path] :]) for path, own in zip(paths, parts, strict=True)]
-    return [name if i == names.index(name) else f"{name} ({names[:i].count(name) + 1})" for i, name in enumerate(names)]
+    before = [names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
 
 
 def _choose(name: str | None, videos: list[str]) -> str:

@@ -28,7 +28,7 @@ class Word:
 
 
 def plain(text: str) -> str:
-    """A text in one writing: width, case, minus signs, apostrophes in words, separators of thousands, joiners aside."""
+    """A text in one writing: width, case, minus signs, apostrophes in words, commas of thousands, joiners aside."""
     text = unicodedata.normalize("NFKC", text).replace("\u2212", "-").lower()
     text = regex.sub(r"[\u200b-\u200d\ufeff]|(?<=\w)['’](?=\w)", "", text)
     return regex.sub(r"(?<=\d),(?=\d{3}\b)", "", text)

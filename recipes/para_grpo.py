@@ -28,7 +28,7 @@ from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
 from paravt.chat import prepare_processor
-from paravt.engines.checkpoints import quantization_config
+from paravt.engines.checkpoints import find_checkpoint, quantization_config
 from paravt.evaluation import measure_trainer
 from paravt.judge import JudgeReward
 from paravt.metrics import table
@@ -99,8 +99,8 @@ def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConf
     trainer, held_out = build(arguments, training, model_config)
     budgets = arguments.eval_budgets or training.frame_budgets
     before = measure_trainer(trainer, held_out, budgets) if held_out else {}
-    resume = training.resume_from_checkpoint
-    trainer.train(resume_from_checkpoint=True if resume in ("true", "True", "latest") else resume)
+    checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training.output_dir)
     if held_out:
         after = measure_trainer(trainer, held_out, budgets)

@@ -30,7 +30,7 @@ from trl import (
 
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
-from paravt.engines.checkpoints import quantization_config
+from paravt.engines.checkpoints import find_checkpoint, quantization_config
 
 
 @dataclass
@@ -95,7 +95,8 @@ def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -
         model, training, SupervisedCollator(collator), rows, processing_class=processor,
         peft_config=get_peft_config(model_config), quantization_config=quantization, callbacks=[collator],
     )  # fmt: skip
-    trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training.output_dir)
     if trainer.is_world_process_zero():
         processor.save_pretrained(training.output_dir)
