@@ -57,18 +57,18 @@ _WORD_LETTERS = "AEIOUY"
 _BEGINNINGS = r"(?:the|this|that|these|he|she|it|they|there|an|was|is|are|both|i|my)\b"  # of another clause
 _CONNECTIVE = regex.compile(
     r"\s?(?:$|[^\p{L}\s]|\n)|[^\p{Latin}\s]"
-    rf"|\s?{pattern_of('option_after')}|\s(?:{pattern_of('because')}|{_BEGINNINGS})",
+    rf"|\s?{pattern_of('option_after')}|\s?{pattern_of('right_after')}|\s(?:{pattern_of('because')}|{_BEGINNINGS})",
     regex.IGNORECASE,
 )
 
 _NOT = pattern_of("not")
-_FILL = rf"(?:{pattern_of('fill')}|{_OPTION}|{pattern_of('answer')}|{pattern_of('right')})['’]?\s?"
+_FILL = rf"(?:{pattern_of('fill')}|{_OPTION}|{pattern_of('answer')}|{pattern_of('right')})['’]? ?"
 _DENIED_BEFORE = regex.compile(
-    rf"{_NOT}(?:, (?:dass|что|że|що)\b)?\s?(?:{_FILL}){{0,5}}[(\[\"'“‘«「]?\s?$", regex.IGNORECASE
+    rf"{_NOT}(?:, (?:dass|что|że|що)\b)? ?(?:{_FILL}){{0,5}}[(\[\"'“‘«「]? ?$", regex.IGNORECASE
 )
 _DENIED_AFTER = regex.compile(
     rf"{_CLOSE}[\s:–—-]{{0,3}}{pattern_of('denied')}(?! (?:the |option )?(?-i:[A-Z])\b)"  # but: "B, not A"
-    rf"|\s{pattern_of('condition')}",
+    rf"|\s{pattern_of('condition')}|\?\s?{_NOT}",
     regex.IGNORECASE,
 )
 _CASE_BEFORE = regex.compile(

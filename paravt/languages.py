@@ -74,13 +74,15 @@ LANGUAGES = {
             r"points? to|here is"
         ),
         soft=(
-            r"most likely|most probably|likely|probably|clearly|definitely|certainly|obviously|surely|"
+            r"its|most likely|most probably|likely|probably|clearly|definitely|certainly|obviously|surely|"
             r"therefore|thus|indeed|actually|simply|then|still|just|only|the|that|option|choice|letter|"
             r"answer|correct|right|one|i think|i believe|i guess|i'd say|in my opinion|undoubtedly|evidently|"
             r"it is|it's|it must be|it has to be|it would be|is|be|also|possibly|perhaps|maybe|even|"
             r"labell?ed|marked"
         ),
         choose=(
+            r"answer(?:ing)? with|going to (?:say|choose|pick|answer|go with)|"
+            r"i am (?:confident|sure|certain)(?: that)?|"
             r"(?:choos|pick|select|opt|vot|settl|conclud|suspect|mark)(?:e|es|ed|ing|s)?(?: for| on| that)?|"
             r"choose|chose|vote for|settle on|conclude|"
             r"(?:go|going|went|stick|sticking|end up|leaning|lean) (?:with|for|towards?|to)|"
@@ -88,7 +90,8 @@ LANGUAGES = {
             r"i'm (?:confident|sure|certain)(?: that)?"
         ),
         right_after=(
-            r"✅|✔|✓|☑|remains(?= *[.!]?$)|is (?:all that is |what is |the only one )?left\b|"
+            r"(?:matches|fits|applies|works)(?=[.!,]|$)|✅|✔|✓|☑|remains(?= *[.!]?$)|"
+            r"is (?:all that is |what is |the only one )?left\b|"
             r"(?:is|was|seems?(?: to be)?|looks|appears?(?: to be)?|must be|would be|has to be|are|sounds|"
             r"being) (?:(?:the|my|most|clearly|obviously|definitely|indeed|therefore|thus|only|likely|also|"
             r"all|both|a|better|more) )*(?:correct|corect|right|rigth|true|best|accurate|answer|(?:better|"
@@ -116,7 +119,7 @@ LANGUAGES = {
             r"if you look|after|according|judging|in|on|at|from|with|shows?|and"
         ),
         not_=(
-            r"not|\w+n't|cannot|cant|dont|isnt|"
+            r"while|although|though|not|\w+n't|cannot|cant|dont|isnt|"
             r"(?:are|was|were|does|did|wo|has|have|had|would|could|should|ai)nt|never|neither|nor|no|non|"
             r"without|except|thought|assumed|at first(?: glance| sight)?|initially|"
             r"(?:one|you|some|someone|people|many) (?:might|could|would|may) (?:say|think|guess|argue|choose|"
@@ -183,14 +186,14 @@ LANGUAGES = {
         join=r"而且是?|或者是?|或是|或|和|与|與|及|以及|还是|還是|并且|跟|、",
         because=r"因为|因為|由于|理由|原因|,|根据|这|该|视频|画面|从",
         not_=(
-            r"不是|并非|並非|不会是|不可能是|不选|不選|不应(?:该)?(?:选|是)|而非|不|非|没有|排除|如果|是否|"
-            r"除了|而不是|无法确定|不能|未必|若|别选"
+            r"虽然|尽管|不是|并非|並非|不会是|不可能是|不选|不選|不应(?:该)?(?:选|是)|而非|不|非|没有|排除|"
+            r"如果|是否|除了|而不是|无法确定|不能|未必|若|别选"
         ),
         denied=(
             r"(?:选项|選項|项|項)?(?:是|都|均|也|则|就|明显|显然|可以|应|被)*(?:不(?!错)|错|錯|非|误|被?排除|"
             r"有误|没有|无关|除外|并不|并非)"
         ),
-        fill=r"是|选项|選項|的|应该|该|选|選",
+        fill=r"认为|觉得|想|是|选项|選項|的|应该|该|选|選",
         condition=r"如果|的话|若",
         case=r"如果|假如|若|否则",
         survey=r"逐[项一个条]|一一(?:分析|看)|依次|(?:分析|看看)(?:各|每)个?选项",
@@ -286,8 +289,8 @@ LANGUAGES = {
             r"que mejor|apropiada|probable)"
         ),
         therefore=(
-            r"es|solo queda|queda|por lo tanto|por tanto|así que|entonces|luego|por ende|en conclusión|sino|"
-            r"pero|se trata de|tiene que ser|debe ser|por eso"
+            r"sería|es|solo queda|queda|por lo tanto|por tanto|así que|entonces|luego|por ende|en conclusión|"
+            r"sino|pero|se trata de|tiene que ser|debe ser|por eso"
         ),
         perhaps=(
             r"quizás?|tal vez|probablemente|posiblemente|podría ser|puede(?: que)? ser?|puede que sea|"
@@ -297,8 +300,8 @@ LANGUAGES = {
         join=r"así como|y/o|o|u|y|e|como|o bien|o quizás?|ni",
         because=r"porque|ya que|pues|puesto que|dado que|debido|según|en|es|está|por",
         not_=(
-            r"no|ni|nunca|tampoco|excepto|salvo|si|en vez de|en lugar de|descart\w+|sin|dudo|que no sea|"
-            r"elimin\w+|incorrecta"
+            r"aunque|no|ni|nunca|tampoco|excepto|salvo|si|en vez de|en lugar de|descart\w+|sin|dudo|"
+            r"que no sea|elimin\w+|incorrecta"
         ),
         denied=(
             r"(?:no (?:es|son|puede|está|parece|coincide|aparece|se|corresponde)|(?:es|son|está|están|queda|"
@@ -344,8 +347,8 @@ LANGUAGES = {
             r"choix|bon|appropriée)"
         ),
         therefore=(
-            r"(?:il )?ne reste (?:plus )?que|(?:il )?reste|c['’]est(?: donc)?|donc|ainsi|par conséquent|"
-            r"il s['’]agit de|mais|en conclusion|alors|d['’]où|ce doit être|ce qui donne"
+            r"ce serait|ce sera|(?:il )?ne reste (?:plus )?que|(?:il )?reste|c['’]est(?: donc)?|donc|ainsi|"
+            r"par conséquent|il s['’]agit de|mais|en conclusion|alors|d['’]où|ce doit être|ce qui donne"
         ),
         perhaps=(
             r"peut-être|probablement|sans doute|ce pourrait être|possiblement|ça pourrait être|"
@@ -355,8 +358,8 @@ LANGUAGES = {
         join=r"tout comme|et/ou|ou bien|ou|et|ainsi que|ni|soit",
         because=r"car|parce|puisque|étant|en raison|d['’]après|selon|est|dans|qui|à",
         not_=(
-            r"pas|n['’]est|ni|sauf|jamais|si|non|aucune?|plutôt que|au lieu de|élimin\w+|exclu\w*|écart\w+|"
-            r"doute que|hormis|excepté"
+            r"bien que|même si|pas|n['’]est|ni|sauf|jamais|si|non|aucune?|plutôt que|au lieu de|élimin\w+|"
+            r"exclu\w*|écart\w+|doute que|hormis|excepté"
         ),
         denied=(
             r"n['’]est|ne \w+ pas|"
@@ -398,22 +401,23 @@ LANGUAGES = {
             r"bin für|plädiere für)|meiner meinung nach|nehmen wir"
         ),
         right_after=(
+            r"(?:richtig\w*|korrekt\w*|zutreffend|die \w+ antwort) (?:ist|wäre|sei)|zutrifft|"
             r"(?:ist|wäre|scheint|sind|muss|passt|stimmt|trifft)(?: (?:die|am|wohl|eindeutig|also|daher|"
             r"meine|klar|hier|der|das))*(?: (?:richtig\w*|korrekt\w*|antwort|zutreffend|beste?n?|lösung|wahl|"
             r"wahrscheinlichste\w*|zu(?![ \w]*nicht)|am besten|sein))?(?<!ist|wäre|sind|muss|"
             r"scheint)(?! nicht)"
         ),
         therefore=(
-            r"es ist|das ist|also(?! be)|daher|somit|folglich|deshalb|demnach|deswegen|sondern|es muss|"
-            r"das wäre|bleibt(?: nur)?|damit|es handelt sich um|es geht um"
+            r"es wäre|es ist|das ist|also(?! be)|daher|somit|folglich|deshalb|demnach|deswegen|sondern|"
+            r"es muss|das wäre|bleibt(?: nur)?|damit|es handelt sich um|es geht um"
         ),
         perhaps=r"vielleicht|wahrscheinlich|möglicherweise|vermutlich|könnte|eventuell|es könnte|wohl",
         final=r"endgültige?|finale?|abschließende",
         join=r"als auch|wie auch|und/oder|oder|und|bzw\.?|sowie|beziehungsweise|noch",
         because=r"weil|da|denn|aufgrund|wegen|laut|ist|im|in|sein",
         not_=(
-            r"nicht|kein\w*|weder|noch|außer|statt|anstatt|ob|falls|wenn|ohne|niemals|bezweifle|ausschließen|"
-            r"ausgeschlossen|anstelle"
+            r"obwohl|während|nicht|kein\w*|weder|noch|außer|statt|anstatt|ob|falls|wenn|ohne|niemals|"
+            r"bezweifle|ausschließen|ausgeschlossen|anstelle"
         ),
         denied=(
             r"(?:ist|sind|war|wäre|scheint|kann|passt|stimmt|trifft|wird|fällt|scheidet)? ?(?:auch |"
@@ -461,7 +465,10 @@ LANGUAGES = {
         final=r"final|definitiva",
         join=r"quanto|como|e/ou|ou|e|nem|ou talvez|bem como",
         because=r"porque|pois|já que|visto que|uma vez|devido|segundo|no|na|é|está|por",
-        not_=r"não|nem|nunca|exceto|se|em vez de|ao invés de|descart\w+|elimin\w+|sem|duvido|salvo|tampouco",
+        not_=(
+            r"embora|não|nem|nunca|exceto|se|em vez de|ao invés de|descart\w+|elimin\w+|sem|duvido|salvo|"
+            r"tampouco"
+        ),
         denied=(
             r"não (?:é|são|está|pode|parece|corresponde|aparece)|"
             r"(?:é|são|está|estão|fica|foi)? ?(?:também |claramente )?(?:incorret[ao]s?|errad[ao]s?|"
@@ -501,14 +508,17 @@ LANGUAGES = {
             r"una) )*(?:corrett[ae]|giust[ae]|esatt[ae]|rispost[ae]|migliore|vera|scelta|adatta)"
         ),
         therefore=(
-            r"è|(?:non )?(?:resta|rimane)(?: solo| che)?|quindi|pertanto|dunque|perciò|ma|bensì|"
+            r"sarebbe|è|(?:non )?(?:resta|rimane)(?: solo| che)?|quindi|pertanto|dunque|perciò|ma|bensì|"
             r"si tratta (?:di|della)|in conclusione|deve essere|allora"
         ),
         perhaps=r"forse|probabilmente|magari|potrebbe essere|può darsi|può essere",
         final=r"finale|definitiva",
         join=r"che|come|e/o|oppure|o|e|ed|né|o forse|nonché",
         because=r"perch[éè]|poich[éè]|dato|siccome|in quanto|visto|secondo|nel|è|con",
-        not_=r"non|né|mai|tranne|eccetto|se|invece di|piuttosto che|escl\w+|elimin\w+|scart\w+|senza|dubito",
+        not_=(
+            r"anche se|sebbene|non|né|mai|tranne|eccetto|se|invece di|piuttosto che|escl\w+|elimin\w+|"
+            r"scart\w+|senza|dubito"
+        ),
         denied=(
             r"non (?:è|sono|può|sembra|corrisponde|c['’]è|compare)|"
             r"(?:è|sono|va|vanno)? ?(?:anche |chiaramente )?(?:errat[ao]|sbagliat[ao]|errate|sbagliate|"
@@ -551,7 +561,7 @@ LANGUAGES = {
         final=r"окончательн\w*|итогов\w*|финальн\w*",
         join=r"так и|и/или|или|либо|и|а также|да|ни",
         because=r"потому|так как|поскольку|ведь|из-за|судя|на|в|по|—|является",
-        not_=r"не|ни|нет|кроме|если|исключ\w+|вместо|ли|без|сомнева\w+|отбрасыва\w+|никак|помимо",
+        not_=r"хотя|не|ни|нет|кроме|если|исключ\w+|вместо|ли|без|сомнева\w+|отбрасыва\w+|никак|помимо",
         denied=(
             r"(?:[—–-]|это|тоже|точно|явно|является)?\s?(?:не|неверн\w*|неправильн\w*|ошибочн\w*|исключ\w+|"
             r"отпадает|отпадают|нет)(?!\p{L})"
@@ -638,7 +648,7 @@ LANGUAGES = {
         final=r"cuối cùng",
         join=r"hoặc là|hoặc|hay|và|cùng với|lẫn",
         because=r"vì|bởi|do|theo|dựa|trong|cho|thể hiện",
-        not_=r"không(?: phải)?|chẳng|nếu|ngoại trừ|trừ|loại|đừng|chưa|thay vì|liệu|chứ không phải",
+        not_=r"mặc dù|không(?: phải)?|chẳng|nếu|ngoại trừ|trừ|loại|đừng|chưa|thay vì|liệu|chứ không phải",
         denied=r"(?:thì |đều |cũng |bị |là |rõ ràng )*(?:không|sai|chưa|loại)",
         fill=r"là|phải|chọn|đáp án|phương án|đúng|câu|tôi|nghĩ|chắc|rằng",
         condition=r"nếu ",
@@ -682,6 +692,7 @@ LANGUAGES = {
         soft=r"de|het|waarschijnlijk|duidelijk|dus|zeker|vermoedelijk|zijn|optie|antwoord",
         choose=r"ik (?:kies|denk|ga voor|zou|neem|geloof)(?: voor| dat het)?|kies",
         right_after=(
+            r"(?:juist|correct|goed) is|"
             r"(?:is|lijkt|klopt)(?: (?:het|de|duidelijk|dus|mijn))*(?: (?:juist\w*|correct\w*|goed\w*|"
             r"antwoord|beste|keuze))(?! niet)|klopt(?! niet)"
         ),
@@ -690,7 +701,7 @@ LANGUAGES = {
         final=r"definitieve?|uiteindelijke",
         join=r"en/of|of|en|noch",
         because=r"omdat|want|aangezien|doordat|volgens|in",
-        not_=r"niet|geen|behalve|als|tenzij|in plaats van|zonder|nooit",
+        not_=r"hoewel|niet|geen|behalve|als|tenzij|in plaats van|zonder|nooit",
         denied=r"(?:is|zijn|klopt|kan|lijkt)? ?(?:ook |duidelijk )?(?:niet|onjuist|fout|verkeerd|incorrect)",
         fill=r"het|de|is|dat|optie|denk|antwoord|zeker",
         condition=r"als |indien ",
@@ -721,7 +732,7 @@ LANGUAGES = {
         final=r"ostateczn\w+|końcow\w+",
         join=r"jak i|oraz też|lub|albo|i|oraz|czy|ani",
         because=r"ponieważ|bo|gdyż|bowiem|na|w|według|jest",
-        not_=r"nie|ani|oprócz|jeśli|zamiast|czy|bez|wykluczam|nigdy",
+        not_=r"chociaż|choć|nie|ani|oprócz|jeśli|zamiast|czy|bez|wykluczam|nigdy",
         denied=r"(?:jest|są|to|też)? ?(?:nie|błędn\w+|niepoprawn\w+|nieprawidłow\w+|odpada)(?!\p{L})",
         fill=r"jest|to|że|opcja|odpowiedź|myślę|sądzę|wybieram",
         condition=r"jeśli |jeżeli |gdy ",
@@ -746,7 +757,7 @@ LANGUAGES = {
         final=r"akhir|terakhir|final",
         join=r"atau|dan|maupun|serta",
         because=r"karena|sebab|berdasarkan|menurut|sesuai|di|yang|adalah",
-        not_=r"bukan(?:lah)?|tidak|kecuali|jika|kalau|selain|tanpa|apakah|daripada|belum",
+        not_=r"meskipun|bukan(?:lah)?|tidak|kecuali|jika|kalau|selain|tanpa|apakah|daripada|belum",
         denied=r"(?:adalah |itu |juga |jelas |jawaban yang )*(?:bukan|tidak|salah|keliru|kurang tepat)",
         fill=r"adalah|yang|opsi|pilihan|jawaban|benar|saya|memilih|pikir|yakin|bahwa",
         condition=r"jika |kalau |bila ",
