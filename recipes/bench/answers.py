@@ -5,10 +5,11 @@ several letters, denied options.
     python recipes/bench/answers.py [--misses]
 
 Wrong credit is the share of answers that were given a letter and chose none, several, or another one; lost credit is
-the share that chose a letter and were given none. There are two sets, `tests/data/choices.jsonl`, which is by those who
-wrote the forms, and `tests/data/choices_blind.jsonl`, which somebody else wrote without seeing them. The first time
-that the blind set was scored, its 440 answers had an accuracy of 94.3 %, a wrong credit of 2.3 % (10) and a lost credit
-of 3.4 % (15). The kinds of its misses have been mended since, so its figures of today are no longer blind.
+the share that chose a letter and were given none. There are two sets: `tests/data/choices.jsonl` is by those who wrote
+the forms, `tests/data/choices_blind.jsonl` by somebody else who had not seen them. When the blind set was scored for
+the first time, its 440 answers had an accuracy of 94.3 %, a wrong credit of 2.3 % (10 answers, 8 of them among the 149
+that choose none) and a lost credit of 3.4 % (15). The kinds of its misses have been mended since, so that what is
+printed for it today is no longer blind.
 """
 
 import argparse
@@ -22,10 +23,10 @@ from paravt.metrics import table
 
 FOLDER = os.path.join(os.path.dirname(__file__), "..", "..", "tests", "data")
 SETS = {"own": "choices.jsonl", "blind": "choices_blind.jsonl"}
-LANGUAGES = {
-    "ar": "Arabic", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "hi": "Hindi", "id": "Indonesian",
-    "it": "Italian", "ja": "Japanese", "ko": "Korean", "pl": "Polish", "pt": "Portuguese", "ru": "Russian",
-    "th": "Thai", "tr": "Turkish", "vi": "Vietnamese", "zh": "Chinese",
+LANGUAGES = {  # the sets write them in two ways
+    "ar": "Arabic", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "hi": "Hindi",
+    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "pl": "Polish", "pt": "Portuguese",
+    "ru": "Russian", "th": "Thai", "tr": "Turkish", "vi": "Vietnamese", "zh": "Chinese",
 }  # fmt: skip
 
 
