@@ -12,6 +12,7 @@ from .chat import Chat
 from .engines.features import image_features
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
 from .settings import RolloutSettings
+from .tools import video_names
 from .video import VideoError
 
 
@@ -166,8 +167,7 @@ class FrameBudgetCollator(TrainerCallback):
         elif self.tools and not offers_tool(messages[0]["content"]):
             messages[0]["content"] = system_prompt(messages[0]["content"])
         overviews = []
-        for clip in clips:
-            name = clip.path.rsplit("/", 1)[-1]
+        for name, clip in zip(video_names(row["videos"]), clips, strict=False):  # no clips where a video is bad
             overviews.append([video_header(name, video.probe(clip.path).duration), *frame_parts(clip.frames)])
         first = next(i for i, m in enumerate(messages) if m["role"] == "user")
         unmarked = len(overviews) - sum(m["content"].count("<video>") for m in messages)

@@ -26,7 +26,7 @@ from datasets import Dataset
 from trl import ModelConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
-from paravt.engines.checkpoints import quantization_config, trainable
+from paravt.engines.checkpoints import find_checkpoint, quantization_config, trainable
 from paravt.evaluation import measure_trainer
 from paravt.judge import JudgeReward
 from paravt.metrics import table
@@ -96,8 +96,8 @@ def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConf
     trainer, held_out = build(arguments, training, model_config)
     budgets = arguments.eval_budgets or training.frame_budgets
     before = measure_trainer(trainer, held_out, budgets) if held_out else {}
-    resume = training.resume_from_checkpoint
-    trainer.train(resume_from_checkpoint=True if resume in ("true", "True", "latest") else resume)
+    checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training.output_dir)
     if held_out:
         after = measure_trainer(trainer, held_out, budgets)

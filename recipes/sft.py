@@ -30,7 +30,7 @@ from trl import (
 
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
-from paravt.engines.checkpoints import quantization_config, trainable
+from paravt.engines.checkpoints import find_checkpoint, quantization_config, trainable
 from paravt.settings import RolloutSettings, prompt_of
 from paravt.trainable import freeze_vision, with_targets
 
@@ -137,7 +137,8 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     )  # fmt: skip
     if not arguments.train_vision:
         freeze_vision(trainer.model)
-    trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training.output_dir)
     if trainer.is_world_process_zero():
         processor.save_pretrained(training.output_dir)
