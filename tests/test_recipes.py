@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,18 @@ def run(recipe, *flags):
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "ACCELERATE_USE_CPU": "true"})
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
+
+
+def mark(checkpoint):
+    """Leaves a word in a checkpoint's log, which those that go on from it have too."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    state["log_history"].append({"step": state["global_step"], "mark": 1.0})
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+
+
+def is_marked(checkpoint):
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    return any("mark" in entry for entry in state["log_history"])
 
 
 @pytest.fixture(scope="module")
@@ -158,15 +171,17 @@ class TestRecipes:
             "--eval_rows",
             4,
         ]
-        text = run("para_grpo.py", *flags, "--max_steps", 2, "--save_steps", 1)
-        assert "Cold start" in text and "before K=4" in text and "after  K=32" in text
+        resume = ["--save_steps", 1, "--resume_from_checkpoint", "true"]
+        text = run("para_grpo.py", *flags, "--max_steps", 2, *resume)
+        assert "Cold start" in text and "before K=4" in text and "after  K=32" in text and "starts afresh" in text
         assert (tmp_path / "adapter_model.safetensors").exists()
-        text = run("para_grpo.py", *flags, "--max_steps", 3, "--resume_from_checkpoint", "true")
+        mark(tmp_path / "checkpoint-2")
+        (tmp_path / "checkpoint-3").mkdir()
+        text = run("para_grpo.py", *flags, "--max_steps", 3, *resume)
         assert "Cold start" not in text and "after  K=32" in text
+        assert "checkpoint-3 is half written" in text and is_marked(tmp_path / "checkpoint-3")
 
     def test_cold_start_on_conversations_with_lora(self, clips, toy_checkpoint, tmp_path):
-        import json
-
         messages = [
             {
                 "role": "user",
@@ -179,8 +194,7 @@ class TestRecipes:
         (tmp_path / "rows.jsonl").write_text(
             "\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4))
         )
-        run(
-            "sft.py",
+        flags = [
             "--dataset_name",
             tmp_path / "rows.jsonl",
             "--video_root",
@@ -196,8 +210,6 @@ class TestRecipes:
             4,
             "--max_pixels",
             1024,
-            "--max_steps",
-            2,
             "--per_device_train_batch_size",
             2,
             "--report_to",
@@ -208,13 +220,16 @@ class TestRecipes:
             "false",
             "--dtype",
             "float32",
-        )
+        ]
+        text = run("sft.py", *flags, "--max_steps", 2, "--resume_from_checkpoint", "true")
+        assert "starts afresh" in text
+        mark(tmp_path / "out" / "checkpoint-2")
+        text = run("sft.py", *flags, "--max_steps", 3, "--resume_from_checkpoint", "true")
+        assert "starts afresh" not in text and is_marked(tmp_path / "out" / "checkpoint-3")
         assert (tmp_path / "out" / "adapter_model.safetensors").exists()
 
     def test_ablation(self, tmp_path):
         """Two rows of a small ablation, run again: finished cells are not repeated."""
-        import json
-
         flags = ["--output_dir", tmp_path, "--seeds", 1, "--rows", "GRPO", "anchors with a baseline", "--tokens", 900]
         flags += ["--toy_videos", 12, "--eval_rows", 4, "--per_device_train_batch_size", 8]
         text = run("ablation/run.py", *flags)
