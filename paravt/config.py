@@ -14,13 +14,72 @@ class ParaGRPOConfig(GRPOConfig):
     r"""
     Configuration class for the [`ParaGRPOTrainer`].
 
-    It inherits every parameter from [`~trl.GRPOConfig`] and adds the knobs below; the help text of each says what it
-    does.
+    This class includes only the parameters that are specific to PARA-GRPO. For those of the trainer below it, see
+    [`~trl.GRPOConfig`]; of these the default of `vllm_importance_sampling_mode` differs (`"token_truncate"`, where
+    TRL's mask for whole sequences can drop a long rollout for a few tokens).
+
+    Parameters:
+        > Parameters that control exploration anchoring
+
+        anchor_weight (`float`, *optional*, defaults to `0.5`):
+            Weight of the anchor in the advantage, `A[i, t] = A[i] + anchor_weight * credit[i, t]`. 0 turns it off.
+        anchor_tags (`dict[str, float]`, *optional*):
+            Credit of the tokens of each tag of a well-formed element, on the command line as JSON. By default the
+            closing tags: 0.4 for `</think>`, 0.3 for `</tool_call>` and 0.3 for `</answer>`.
+        anchor_penalty (`float`, *optional*, defaults to `0.3`):
+            Penalty of the token at which a turn leaves the grammar.
+        think_prefix (`bool`, *optional*, defaults to `True`):
+            Whether `<think>` is placed at the start of every assistant turn, without loss.
+
+        > Parameters that control what is trained
+
+        train_vision (`bool`, *optional*, defaults to `False`):
+            Whether the vision tower and its projector are trained too, rather than the language model alone: by LoRA
+            where `peft_config` names no layers, or in full.
+
+        > Parameters that control frames
+
+        frame_budgets (`list[int]`, *optional*, defaults to `[4, 8, 16, 32, 64]`):
+            Numbers of overview frames, one drawn per prompt and epoch and shared by the prompt's group. One value
+            turns gating off.
+        max_pixels (`int`, *optional*, defaults to `50176`):
+            Largest area of a frame, in pixels.
+        video_backend (`str`, *optional*, defaults to `"pyav"`):
+            Decoder: `"pyav"`, or `"decord"`, which falls back to PyAV for files in which the two disagree.
+        snap_overview (`bool`, *optional*, defaults to `False`):
+            Whether key frames may stand in for overview frames near them, with their true times: cheaper to decode.
+        crop_fps (`float`, *optional*, defaults to `1.0`):
+            Frames per second of a crop.
+        crop_frames (`int`, *optional*, defaults to `16`):
+            Most frames of a crop.
+        max_bad_rows (`float`, *optional*, defaults to `0.05`):
+            Share of rows with a bad video up to which the run goes on.
+
+        > Parameters that control rollouts
+
+        dispatch (`str`, *optional*, defaults to `"parallel"`):
+            How calls are served: `"parallel"`, `"sequential"` (one a turn) or `"none"`.
+        max_turns (`int`, *optional*, defaults to `3`):
+            Turns in which tools may be called; one more, for the answer, follows.
+        max_calls_per_turn (`int`, *optional*, defaults to `5`):
+            Calls served in a turn.
+        max_calls (`int`, *optional*, defaults to `15`):
+            Calls served in an episode.
+        max_turn_length (`int`, *optional*, defaults to `2048`):
+            Most new tokens of a turn of the main agent.
+        max_report_length (`int`, *optional*, defaults to `512`):
+            Most new tokens of a sub-agent.
+
+        > Parameters that control rewards
+
+        format_weight (`float`, *optional*, defaults to `1.0`):
+            Weight of the graded format reward.
+        tool_weight (`float`, *optional*, defaults to `1.0`):
+            Weight of the tool reward.
     """
 
     _VALID_DICT_FIELDS = GRPOConfig._VALID_DICT_FIELDS + ["anchor_tags"]
 
-    # A mask for whole sequences, TRL's default, can drop a long rollout for a few tokens.
     vllm_importance_sampling_mode: str = field(
         default="token_truncate",
         metadata={"help": GRPOConfig.__dataclass_fields__["vllm_importance_sampling_mode"].metadata["help"]},
@@ -35,6 +94,9 @@ class ParaGRPOConfig(GRPOConfig):
     )
     think_prefix: bool = field(
         default=True, metadata={"help": "Whether <think> is placed at the start of every assistant turn."}
+    )
+    train_vision: bool = field(
+        default=False, metadata={"help": "Whether the vision tower and its projector are trained too."}
     )
     frame_budgets: list[int] = field(
         default_factory=lambda: [4, 8, 16, 32, 64],
@@ -86,6 +148,55 @@ class ParaGRPOConfig(GRPOConfig):
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
         if not 0 <= self.max_bad_rows <= 1:
             raise ValueError(f"`max_bad_rows` must be between 0 and 1, got {self.max_bad_rows}.")
+        if self.reward_weights is not None and (self.format_weight, self.tool_weight) != (1.0, 1.0):
+            raise ValueError(
+                f"with `reward_weights`, got {self.reward_weights}, `format_weight` and `tool_weight` must be 1, got "
+                f"{self.format_weight} and {self.tool_weight}."
+            )
+        if self.anchor_weight:
+            self._check_anchor()
+
+    def _check_anchor(self) -> None:
+        """Refuses what would take the anchor to other tokens, or away from its own."""
+        refused = {
+            "importance_sampling_level": (
+                "token",
+                "one ratio for a sequence spreads the anchor over all of its tokens",
+            ),
+            "top_entropy_quantile": (1.0, "closing tags have little entropy, and would lose their anchor"),
+            "off_policy_mask_threshold": (None, "the mask is of rollouts, and would be taken token by token"),
+        }
+        for name, (legal, reason) in refused.items():
+            if getattr(self, name) != legal:
+                raise ValueError(
+                    f"`{name}` must be {legal!r} unless `anchor_weight` is 0, got {getattr(self, name)!r}: {reason}."
+                )
+
+    def check_rollouts(self) -> None:
+        """Refuses options of TRL's own generation that a [`ParallelRollout`] would not heed."""
+        refused = {
+            "max_tool_calling_iterations": "`max_turns` is the number of turns with tools",
+            "vllm_structured_outputs_regex": "a grammar of this kind cannot hold several turns and reports",
+        }
+        if not self.use_vllm:
+            refused["cache_implementation"] = "the rollouts of a group share the cache of their prompt"
+        for name, reason in refused.items():
+            if getattr(self, name) is not None:
+                raise ValueError(f"`{name}` must be None in rollouts, got {getattr(self, name)!r}: {reason}.")
+        fixed = sorted(self.generation_kwargs.keys() & _FIXED) if self.generation_kwargs else []
+        if fixed:
+            raise ValueError(
+                f"`generation_kwargs` must not have {fixed}: lengths are `max_turn_length`, `max_report_length` and "
+                "`max_completion_length`, turns end with the template's token, and each prompt has one sequence."
+            )
 
 
 _ELEMENTS = ("think", "tool_call", "answer")
+# What a rollout decides itself, by the names of `GenerationConfig` and of vLLM's `SamplingParams`.
+_FIXED = {
+    "max_new_tokens", "max_length", "max_tokens", "min_length", "min_new_tokens", "min_tokens", "max_time",
+    "stop", "stop_strings", "stop_token_ids", "eos_token_id", "pad_token_id", "ignore_eos",
+    "num_return_sequences", "n", "num_beams", "cache_implementation", "use_cache", "return_dict_in_generate",
+    "output_scores", "output_logits", "logprobs", "prompt_logprobs", "detokenize", "output_kind",
+    "prompt_lookup_num_tokens", "assistant_early_exit", "structured_outputs",
+}  # fmt: skip

@@ -1,16 +1,19 @@
 """The one episode loop, also TRL's `rollout_func`: generation, parallel crops, sub-agents, tool responses."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+
+from accelerate.utils import gather_object
 
 from . import video
 from .anchors import token_texts
 from .chat import Chat
 from .engines import Engine, Sample, engine_of
-from .episode import Episode, Slot
+from .episode import Brief, Episode, Slot
 from .parser import ToolCall, ToolCallError, parse_tool_calls
 from .prompts import LAST_TURN, subagent_messages
+from .seeds import copy_numbers, seed_of
 from .tools import Crop, ToolError, resolve
 from .video import VideoError
 
@@ -50,6 +53,8 @@ class ParallelRollout:
             Largest area of a frame, in pixels.
         video_backend (`str`, *optional*, defaults to `"pyav"`):
             Decoder of the crops, `"pyav"` or `"decord"`.
+        chat_template_kwargs (`dict`, *optional*):
+            Arguments of the chat template.
     """
 
     def __init__(
@@ -65,28 +70,35 @@ class ParallelRollout:
         crop_frames: int = 16,
         max_pixels: int = 50176,
         video_backend: str = "pyav",
+        chat_template_kwargs: dict | None = None,
     ):
-        self.video_backend = video_backend
+        if dispatch not in ("parallel", "sequential", "none"):
+            raise ValueError(f"`dispatch` must be 'parallel', 'sequential' or 'none', got {dispatch!r}.")
+        self.video_backend, self.chat_template_kwargs = video_backend, chat_template_kwargs
+        self.dispatch = dispatch
         self.think_prefix, self.max_calls, self.max_turn_length = think_prefix, max_calls, max_turn_length
         self.max_turns = 0 if dispatch == "none" else max_turns
         self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
         self.max_report_length, self.max_pixels = max_report_length, max_pixels
         self.crop_fps, self.crop_frames = crop_fps, crop_frames
+        self._step = self._batch = -1  # of the trainer, and which of the step's generation batches was the last
         self.generated = 0  # tokens sampled so far, by main agents and sub-agents
 
     @classmethod
     def from_config(cls, config) -> "ParallelRollout":
-        """The rollout of a [`ParaGRPOConfig`]."""
+        """The rollout of a [`ParaGRPOConfig`], or of [`RolloutSettings`]."""
         names = (
             "think_prefix", "dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length",
             "max_report_length", "crop_fps", "crop_frames", "max_pixels", "video_backend",
+            "chat_template_kwargs",
         )  # fmt: skip
         return cls(**{name: getattr(config, name) for name in names})
 
     def __call__(self, prompts: list[list[dict]], trainer) -> dict[str, list]:
         """TRL's `rollout_func`: one episode per prompt; `turns` and `tool_calls` go to the reward functions."""
         engine = engine_of(trainer)
-        episodes = self.run(prompts, engine, trainer.max_completion_length)
+        seeds = self._seeds(prompts, trainer)
+        episodes = self.run(prompts, engine, trainer.max_completion_length, seeds=seeds)
         return {
             "prompt_ids": [e.prompt_ids for e in episodes],
             "completion_ids": [e.ids for e in episodes],
@@ -96,12 +108,30 @@ class ParallelRollout:
             "tool_calls": [[slot.record() for slot in e.slots] for e in episodes],
         }
 
+    def _seeds(self, prompts: list[list[dict]], trainer) -> list[int]:
+        """
+        A seed per episode, from its row and step alone: it is the same on another rank, on fewer of them, beside other
+        rows and after a resume. Evaluation has the same draws at every step.
+        """
+        if trainer.model.training:
+            step = trainer.state.global_step
+            self._step, self._batch = step, self._batch + 1 if step == self._step else 0
+            place = ("train", step, self._batch)
+        else:
+            place = ("eval",)
+        keys = gather_object([[_asked(prompt)["key"] for prompt in prompts]])  # of each rank
+        start = sum(map(len, keys[: trainer.accelerator.process_index]))
+        rows = [key for mine in keys for key in mine]
+        numbered = list(zip(rows, copy_numbers(rows), strict=True))[start : start + len(prompts)]
+        return [seed_of(trainer.args.seed, *place, key, copy) for key, copy in numbered]
+
     def run(
         self,
         prompts: list[list[dict]],
         engine: Engine,
         max_completion_length: int,
         watch: Callable[[int, dict], None] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[Episode]:
         """
         Plays one episode per prompt, all in step.
@@ -111,81 +141,87 @@ class ParallelRollout:
             engine: What generates.
             max_completion_length (`int`): Most tokens of an episode after its prompt.
             watch (`Callable`, *optional*): Called with the number of an episode and each of its messages as it comes.
+            seeds (`Sequence[int]`, *optional*): A seed per episode; an engine that draws nothing needs none.
         """
-        chat = Chat(engine.processor, self.think_prefix)
-        episodes = [self._start(chat, prompt) for prompt in prompts]
+        chat = Chat(engine.processor, self.think_prefix, self.chat_template_kwargs)
+        chat.check()
+        episodes = [self._start(chat, prompt, max_completion_length) for prompt in prompts]
+        for e, seed in zip(episodes, seeds or [None] * len(prompts), strict=True):
+            e.seed = seed
         if watch is not None:
             for number, e in enumerate(episodes):
                 e.watch = partial(watch, number)
         with engine.session():
-            # As many rounds on every rank, since ranks may share an engine; an empty one costs nothing.
+            # Ranks may share an engine, and then each call of `generate` is one of all ranks: every rank goes through
+            # every round, also when its own episodes have ended. An empty call costs nothing.
             for turn in range(self.max_turns + 1):
                 live = [e for e in episodes if not e.done]
-                self._speak(chat, engine, live, turn, max_completion_length)
-                waiting = {id(e): [s for s in e.slots if s.turn == turn] for e in live if not e.done}
-                self._serve(chat, engine, live, waiting, max_completion_length)
-                for e in live:
-                    if not e.done:
-                        self._gather(chat, e, waiting[id(e)], turn, max_completion_length)
+                self._generate_turn(chat, engine, live, turn)
+                calling = [e for e in live if not e.done]
+                self._run_subagents(chat, engine, calling, turn)
+                for e in calling:
+                    self._append_responses(chat, e, turn)
         return episodes
 
-    def _start(self, chat: Chat, prompt: list[dict]) -> Episode:
-        asked = next((m for m in prompt if "question" in m), None)
-        if asked is None:
-            raise ValueError("a prompt names no question and videos; make prompts with `FrameBudgetCollator`")
+    @staticmethod
+    def _start(chat: Chat, prompt: list[dict], limit: int) -> Episode:
+        asked = _asked(prompt)
         ids, images = chat.prompt(prompt)
-        return Episode(ids, images, asked["question"], asked["videos"])
+        return Episode(ids, images, asked["question"], asked["videos"], limit)
 
-    def _speak(self, chat, engine, live, turn, limit) -> None:
-        """One turn of the main agents; it ends with slots for their calls, or is their last."""
+    # ------------------------------------------------------------------------------------------------- the main agent
+
+    def _generate_turn(self, chat: Chat, engine: Engine, live: list[Episode], turn: int) -> None:
+        """One turn of the main agents. It ends with planned calls, or is an episode's last."""
         for e in live:
             e.place(chat.prefix)
         most = engine.max_length or math.inf
-        lengths = [len(e.prompt_ids) + len(e.ids) for e in live]
-        if max(lengths, default=0) >= most:
+        longest = max((e.length for e in live), default=0)
+        if longest >= most:
             raise ValueError(
-                f"a conversation of {max(lengths)} tokens leaves no room in the engine, which takes {most}: raise "
+                f"a conversation of {longest} tokens leaves no room in the engine, which takes {most}: raise "
                 "`vllm_max_model_length`, or lower `frame_budgets` or `max_completion_length`"
             )
-        room = [
-            max(1, min(self.max_turn_length, limit - len(e.ids), most - length))
-            for e, length in zip(live, lengths, strict=True)
-        ]
+        limits = [max(1, min(self.max_turn_length, e.room, most - e.length)) for e in live]
 
-        def hear(i: int, sample: Sample) -> None:
-            self._hear(chat, live[i], sample, turn, limit)
+        def record(i: int, sample: Sample) -> None:
+            self._record_turn(chat, live[i], sample, turn)
 
-        engine.generate([e.prompt_ids + e.ids for e in live], [e.images for e in live], room, hear)
+        prompts, images = [e.prompt_ids + e.ids for e in live], [e.images for e in live]
+        engine.generate(prompts, images, limits, record, _given([e.seed_at(turn) for e in live]))
 
-    def _hear(self, chat, e: Episode, sample: Sample, turn: int, limit: int) -> None:
-        """Takes in a turn as soon as it has ended; its crops decode while others still speak."""
+    def _record_turn(self, chat: Chat, e: Episode, sample: Sample, turn: int) -> None:
+        """Takes in a turn as soon as it is sampled: its crops decode while other turns are still being sampled."""
         self.generated += len(sample.ids)
-        pieces = token_texts(sample.ids, chat.tokenizer)
-        text, length = "".join(pieces), len(sample.ids)
-        forged = text.find("<tool_response>")
-        if forged >= 0:  # what follows is not the model's to write: it is dropped from the history
-            while length > 1 and sum(map(len, pieces[: length - 1])) >= forged:
-                length -= 1
-            text = "".join(pieces[:length])
+        text, length = _before_forgery(sample.ids, chat)
         e.extend(sample, length)
-        e.say({"role": "assistant", "content": chat.prefix_text + text})
-        entries = parse_tool_calls(chat.prefix_text + text, complete=sample.finished)
+        turn_text = chat.prefix_text + text
+        e.say({"role": "assistant", "content": turn_text})
+
+        entries = parse_tool_calls(turn_text, complete=sample.finished)
         for entry in entries:
             slot = self._slot(e, entry, turn)
-            slot.response = chat.plain(slot.response)
+            slot.response = chat.strip_added_tokens(slot.response)
             e.slots.append(slot)
-        if not entries or turn == self.max_turns or len(e.ids) >= limit:
-            self._end(e, e.slots[len(e.slots) - len(entries) :])
+
+        if not entries or self._must_answer(turn) or e.room <= 0:
+            e.end(turn)
             return
-        if not (sample.finished and length == len(sample.ids)):
+        # A turn may be cut, or have ended with another token: what follows stands behind the template's.
+        if e.ids[-1] != chat.tokenizer.eos_token_id:
             e.place([chat.tokenizer.eos_token_id])
-        self._open([slot for slot in e.slots[len(e.slots) - len(entries) :] if slot.status == "ok"])
+        self._start_decoding(e.planned())
+
+    def _must_answer(self, turn: int) -> bool:
+        """Whether a turn is the one after all turns with tools."""
+        return turn == self.max_turns
 
     def _slot(self, e: Episode, entry: ToolCall | ToolCallError, turn: int) -> Slot:
+        """The slot of an attempted call: planned, if it can be served."""
         if isinstance(entry, ToolCallError):
             return Slot(turn, "malformed", f"Error: {entry.message}")
-        planned = sum(s.turn == turn and s.status == "ok" for s in e.slots)
-        if turn == self.max_turns or planned >= self.max_calls_per_turn or e.served >= self.max_calls:
+        full = len(e.planned()) >= self.max_calls_per_turn or e.accepted >= self.max_calls
+        if full or self._must_answer(turn):
             return Slot(turn, "limit", "Error: limit reached, this call was not served.")
         try:
             crop = resolve(entry, e.videos, self.crop_fps, self.crop_frames)
@@ -195,10 +231,10 @@ class ParallelRollout:
             slot = Slot(turn, "failed", "")
             slot.fail(error)
             return slot
-        return Slot(turn, "ok", "", crop.path, crop.start, crop.end, crop)
+        return Slot(turn, "planned", "", crop.path, crop.start, crop.end, crop)
 
-    def _open(self, slots: list[Slot]) -> None:
-        """Starts the decoding of the crops of a turn, together."""
+    def _start_decoding(self, slots: list[Slot]) -> None:
+        """Has the crops of a turn decoded, together, by workers; nobody waits for them yet."""
         for slot in slots:
             try:
                 slot.clip = video.clip(slot.crop.path, slot.crop.times, self.max_pixels, self.video_backend)
@@ -206,82 +242,123 @@ class ParallelRollout:
                 slot.fail(error)
         video.prefetch(slot.clip for slot in slots if slot.clip is not None)
 
-    def _serve(self, chat, engine, live, waiting, limit) -> None:
-        """Waits for the crops of all episodes, then lets all sub-agents report in one batch."""
-        tasks = []
-        for e in live:
-            room = self._make_room(chat, e, waiting.get(id(e), []), limit)
-            jobs: dict[Crop, list[Slot]] = {}  # equal calls of a turn are served once
-            for slot in waiting.get(id(e), []):
-                if slot.status == "ok":
-                    jobs.setdefault(slot.crop, []).append(slot)
-            for crop, slots in jobs.items():
-                try:
-                    slots[0].clip.load()
-                except VideoError as error:
-                    for slot in slots:
-                        slot.fail(error)
-                    continue
-                prompt = self._brief(chat, e.question, crop, slots[0].clip.frames, engine.max_length, room)
-                if prompt is None:
-                    for slot in slots:
-                        slot.over_budget()
-                else:
-                    tasks.append((slots, *prompt, room))
-        reports = engine.generate([t[1] for t in tasks], [t[2] for t in tasks], [t[3] for t in tasks])
+    # -------------------------------------------------------------------------------------------------- the sub-agents
+
+    def _run_subagents(self, chat: Chat, engine: Engine, calling: list[Episode], turn: int) -> None:
+        """Lets the sub-agents of all episodes report, in one batch."""
+        briefs = [brief for e in calling for brief in self._briefs(chat, engine, e, turn)]
+        reports = engine.generate(
+            [brief.prompt_ids for brief in briefs],
+            [brief.images for brief in briefs],
+            [brief.max_tokens for brief in briefs],
+            seeds=_given([brief.seed for brief in briefs]),
+        )
         self.generated += sum(len(report.ids) for report in reports)
-        for (slots, *_, room), report in zip(tasks, reports, strict=True):
-            text = chat.plain(chat.tokenizer.decode(report.ids, skip_special_tokens=True)).strip()
-            cut = "" if report.finished else f" [cut at {room} tokens]"
-            for slot in slots:
-                slot.response = f"Seconds {slot.start:.1f} to {slot.end:.1f}:{slot.crop.note} {text}{cut}"
+        for brief, report in zip(briefs, reports, strict=True):
+            text = chat.tokenizer.decode(report.ids, skip_special_tokens=True)
+            text = chat.strip_added_tokens(text).strip()
+            if not report.finished:
+                text += _cut_notice(brief.max_tokens)
+            for slot in brief.slots:
+                slot.serve(text)
+
+    def _briefs(self, chat: Chat, engine: Engine, e: Episode, turn: int) -> list[Brief]:
+        """The briefs of the planned calls of an episode, once their crops are decoded; slots that get none say why."""
+        max_tokens = self._make_room(chat, e, turn)
+        equal_calls: dict[Crop, list[Slot]] = {}
+        for slot in e.planned():
+            equal_calls.setdefault(slot.crop, []).append(slot)
+
+        briefs = []
+        for number, (crop, slots) in enumerate(equal_calls.items()):
+            clip = slots[0].clip
+            try:
+                clip.load()
+            except VideoError as error:
+                for slot in slots:
+                    slot.fail(error)
+                continue
+            prompt = self._subagent_prompt(chat, e.question, crop, clip.frames, engine.max_length, max_tokens)
+            if prompt is None:
+                for slot in slots:
+                    slot.leave_out()
+            else:
+                briefs.append(Brief(slots, *prompt, max_tokens, e.seed_at(turn, number)))
+        return briefs
 
     @staticmethod
-    def _brief(chat, question, crop, frames, most, room) -> tuple[list[int], list] | None:
-        """The prompt of a sub-agent, with fewer frames where the engine has no room for all; `None` if for none."""
+    def _subagent_prompt(
+        chat: Chat, question: str, crop: Crop, frames: list, max_length: int | None, max_tokens: int
+    ) -> tuple[list[int], list] | None:
+        """Ids and images, every other frame left out until there is room; `None` if there is none for one frame."""
         while frames:
             ids, images = chat.prompt(subagent_messages(question, crop.start, crop.end, frames))
-            if most is None or len(ids) + room <= most:
+            if max_length is None or len(ids) + max_tokens <= max_length:
                 return ids, images
             frames = frames[len(frames) % 2 :: 2]
         return None
 
-    def _make_room(self, chat, e: Episode, slots: list[Slot], limit: int) -> int:
+    def _make_room(self, chat: Chat, e: Episode, turn: int) -> int:
         """
-        Tokens that each report of the turn may have, so that all of them and an answer fit. Calls for which there is
-        too little room, the last ones, are not served.
+        Tokens that each report of the turn may have, so that all of them and an answer fit. The last calls are left
+        out for which there is too little room.
         """
         least = min(MIN_REPORT_TOKENS, self.max_report_length)
-        served = [slot for slot in slots if slot.status == "ok"]
-        while served:
-            blank = [
-                s.response or f"Seconds {s.start:.1f} to {s.end:.1f}:{s.crop.note} [cut at 9999 tokens]" for s in slots
-            ]
-            fixed = len(self._response_ids(chat, [*blank, LAST_TURN])) + ANSWER_TOKENS
-            room = (limit - len(e.ids) - fixed) // len(served)
-            if room >= least:
-                return min(self.max_report_length, room)
-            served.pop().over_budget()
+        planned = e.planned()
+        while planned:
+            # The responses as they will be, but for the texts of the reports.
+            around = [slot.response or f"{slot.heading} {_cut_notice(9999)}" for slot in e.slots_of(turn)]
+            fixed = len(_response_ids(chat, [*around, LAST_TURN])) + ANSWER_TOKENS
+            share = (e.room - fixed) // len(planned)
+            if share >= least:
+                return min(self.max_report_length, share)
+            planned.pop().leave_out()
         return 0
 
-    def _gather(self, chat, e: Episode, slots: list[Slot], turn: int, limit: int) -> None:
+    def _append_responses(self, chat: Chat, e: Episode, turn: int) -> None:
         """Places the responses in call order, in one user turn."""
-        if turn == self.max_turns - 1:
+        slots = e.slots_of(turn)
+        if self._must_answer(turn + 1):
             slots[-1].response += LAST_TURN
-        ids = self._response_ids(chat, [slot.response for slot in slots])
-        if len(e.ids) + len(ids) + len(chat.prefix) >= limit:  # not even the errors fit: the episode ends on its calls
-            self._end(e, slots)
+        ids = _response_ids(chat, [slot.response for slot in slots])
+        if len(ids) + len(chat.prefix) >= e.room:  # not even the errors fit: the episode ends on its calls
+            e.end(turn)
             return
         e.place(ids)
         for slot in slots:
             e.say({"role": "tool", "name": "crop_video", "content": slot.response})
 
-    @staticmethod
-    def _end(e: Episode, slots: list[Slot]) -> None:
-        e.done = True
-        for slot in slots:
-            slot.status = "budget" if slot.status == "ok" else slot.status
 
-    @staticmethod
-    def _response_ids(chat, responses: list[str]) -> list[int]:
-        return chat.between([{"role": "tool", "name": "crop_video", "content": r} for r in responses])
+def _asked(prompt: list[dict]) -> dict:
+    """The message of a prompt that says what a rollout needs to know of the row."""
+    asked = next((message for message in prompt if "videos" in message), None)
+    if asked is None:
+        raise ValueError("the prompt names no videos; prepare rows with `FrameBudgetCollator`")
+    return asked
+
+
+def _given(seeds: list[int | None]) -> list[int] | None:
+    return None if None in seeds else seeds
+
+
+def _before_forgery(ids: list[int], chat: Chat) -> tuple[str, int]:
+    """
+    The text of a sampled turn and the number of its tokens, up to a tool response in it: what follows one is not the
+    model's to write, and is dropped from the history.
+    """
+    pieces = token_texts(ids, chat.tokenizer)
+    text, length = "".join(pieces), len(ids)
+    forged = text.find("<tool_response>")
+    if forged < 0:
+        return text, length
+    while length > 1 and sum(map(len, pieces[: length - 1])) >= forged:
+        length -= 1
+    return "".join(pieces[:length]), length
+
+
+def _response_ids(chat: Chat, responses: list[str]) -> list[int]:
+    return chat.ids_between_turns([{"role": "tool", "name": "crop_video", "content": r} for r in responses])
+
+
+def _cut_notice(tokens: int) -> str:
+    return f" [cut at {tokens} tokens]"

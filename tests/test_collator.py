@@ -1,4 +1,6 @@
+import copy
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -69,6 +71,43 @@ class TestFrameBudgetCollator:
         (out,) = FrameBudgetCollator(toy_processor, [64])([row(clips / f"n{frames}.mp4")])
         assert len(out["images"]) == frames
 
+    def test_rows_to_evaluate_on_have_one_budget_for_ever(self, toy_processor, clips):
+        collator = FrameBudgetCollator(toy_processor, BUDGETS, seed=3)
+        evaluation = collator.for_evaluation()
+        rows = [row(clips / "cfr.mp4", key=str(i)) for i in range(12)]
+        drawn = []
+        for epoch in range(3):
+            collator.epoch = epoch
+            drawn.append([r["frame_budget"] for r in evaluation(rows)])
+            assert [r["frame_budget"] for r in collator(rows)] == [
+                frame_budget(3, epoch, str(i), BUDGETS) for i in range(12)
+            ]
+        assert drawn == [[frame_budget(3, 0, str(i), BUDGETS) for i in range(12)]] * 3
+
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_workers_of_a_loader_see_the_epoch(self, toy_processor, clips, persistent):
+        collator = FrameBudgetCollator(toy_processor, BUDGETS)
+        rows = [row(clips / "cfr.mp4", key=str(i)) for i in range(12)]
+        loader = torch.utils.data.DataLoader(
+            rows, batch_size=4, collate_fn=collator, num_workers=1, persistent_workers=persistent
+        )
+        for epoch in range(3):
+            collator.epoch = epoch
+            found = [r["frame_budget"] for batch in loader for r in batch]
+            assert found == [frame_budget(0, epoch, str(i), BUDGETS) for i in range(12)]
+
+    def test_data_sets_without_counted_epochs_are_refused(self, toy_processor, toy_rows):
+        from types import SimpleNamespace
+
+        from datasets import Dataset
+
+        rows = Dataset.from_list(toy_rows)
+        loader = SimpleNamespace(dataset=rows.to_iterable_dataset())
+        with pytest.raises(ValueError, match="`train_dataset` is iterable"):
+            FrameBudgetCollator(toy_processor, BUDGETS).on_train_begin(None, None, None, train_dataloader=loader)
+        FrameBudgetCollator(toy_processor, [8]).check(loader.dataset)
+        FrameBudgetCollator(toy_processor, BUDGETS).check(rows)
+
     def test_epoch_follows_the_trainer(self, toy_processor, clips):
         from types import SimpleNamespace
 
@@ -112,7 +151,11 @@ class TestFrameBudgetCollator:
 
     def test_a_missing_video_is_told_and_spoils_nothing(self, toy_processor, clips):
         bad, good = FrameBudgetCollator(toy_processor, [4])([row("/nowhere.mp4"), row(clips / "cfr.mp4")])
-        assert "not found" in bad["video_error"] and bad["images"] == [] and good["video_error"] is None
+        assert "not found" in bad["video_error"] and good["video_error"] is None
+        (grey,) = bad["images"]  # no row is without a picture
+        assert set(grey.getdata()) == {(127, 127, 127)} and grey.key is None
+        assert sum(part["type"] == "image" for m in bad["prompt"] for part in m["content"]) == 1
+        assert copy.deepcopy(grey) is grey and pickle.loads(pickle.dumps(grey)).size == grey.size
 
     def test_text_cannot_hold_placeholders(self, toy_processor, clips):
         (out,) = FrameBudgetCollator(toy_processor, [4])(

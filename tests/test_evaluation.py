@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,8 @@ class TestPlay:
         assert [r["score"] for r in records] == [0.0, None, None]  # an untrained model answers nothing: wrong
         assert "web page" in records[1]["error"] and "not found" in records[2]["error"]
         assert records[0]["frames"] == 4 and records[0]["pixels"] == 4 * 1024 and records[0]["turns"]
+        assert [r["parseable"] for r in records] == [False] * 3 and records[1]["fault"] is None
+        assert records[0]["fault"] == {"reason": "cut_by_length", "turn": 0, "place": len(records[0]["turns"][0])}
         rates = measure(rollout(), engine, collator.chat.processor, rows, [4], 64, 1024, progress=False)
         assert rates[4]["accuracy"] == 0.0
 
@@ -46,6 +49,11 @@ class TestPlay:
         seen = []
         records = play(rollout(), engine, collator, toy_rows[:2], 64, lambda i, m: seen.append((i, m["content"])))
         assert sorted(seen) == [(i, text) for i, r in enumerate(records) for text in r["turns"]]
+
+
+def test_engine_arguments_are_those_of_vllm(toy_checkpoint):
+    with pytest.raises(ValueError, match="`engine_args` are those of vLLM, got {'max_num_seqs': 4}"):
+        load_engine(toy_checkpoint, engine_args={"max_num_seqs": 4})
 
 
 class TestRecords:

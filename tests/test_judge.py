@@ -1,7 +1,6 @@
 import asyncio
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -13,20 +12,26 @@ from paravt.rewards import accuracy_reward
 class Judge(BaseHTTPRequestHandler):
     """Says 1 if the answer is the reference; misbehaves on demand."""
 
-    failures, running, most = {}, 0, 0
+    lock, running, most = threading.Lock(), 0, 0
+    together = None  # a barrier, for requests that are to be under way at the same time
+    over = threading.Event()
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = body["messages"][0]["content"]
         reference, answer = (text.split(key)[1].split("\n")[0] for key in ("Reference answer: ", "Answer to judge: "))
         cls = type(self)
-        cls.running += 1
-        cls.most = max(cls.most, cls.running)
-        time.sleep(0.05)
-        cls.running -= 1
+        with cls.lock:
+            cls.running += 1
+            cls.most = max(cls.most, cls.running)
+            fails = answer == "broken" or (answer == "flaky" and cls.failures.pop("flaky", 0))
+        if cls.together is not None:
+            cls.together.wait()
         if answer == "slow":
-            time.sleep(3)
-        if answer == "broken" or (answer == "flaky" and cls.failures.pop("flaky", 0)):
+            cls.over.wait()
+        with cls.lock:
+            cls.running -= 1
+        if fails:
             self.send_response(500)
             self.end_headers()
             return
@@ -52,12 +57,21 @@ class Judge(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def judge(monkeypatch):
+def url(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "test")
+    Judge.failures, Judge.running, Judge.most, Judge.together = {}, 0, 0, None
+    Judge.over.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield JudgeReward("m", f"http://127.0.0.1:{server.server_port}/v1", concurrency=4, retries=1, timeout=1.0)
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    Judge.over.set()
     server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def judge(url):
+    return JudgeReward("m", url, concurrency=4, retries=1, timeout=600.0)
 
 
 def ask(judge, answers, truth="red", kind="oe", **columns):
@@ -74,9 +88,13 @@ def test_scores(judge):
 
 def test_on_failure_the_sample_is_unscored_and_counted(judge):
     logged = {}
-    answers = ["red", "slow", "broken", "rambling", "five", "empty", "blue"]
-    assert ask(judge, answers, log_metric=logged.__setitem__) == [1.0, None, None, None, None, None, 0.0]
-    assert logged == {"judge/failure_rate": pytest.approx(5 / 7)}
+    answers = ["red", "broken", "rambling", "five", "empty", "blue"]
+    assert ask(judge, answers, log_metric=logged.__setitem__) == [1.0, None, None, None, None, 0.0]
+    assert logged == {"judge/failure_rate": pytest.approx(4 / 6)}
+
+
+def test_a_judge_that_takes_too_long_is_a_failure(url):
+    assert ask(JudgeReward("m", url, retries=0, timeout=0.5), ["slow"]) == [None]
 
 
 def test_a_passing_failure_is_retried(judge):
@@ -85,8 +103,8 @@ def test_a_passing_failure_is_retried(judge):
 
 
 def test_concurrency_is_bounded(judge):
-    Judge.most = 0
-    assert ask(judge, ["red"] * 12) == [1.0] * 12 and 1 < Judge.most <= 4
+    Judge.together = threading.Barrier(4)  # fewer at a time would wait forever
+    assert ask(judge, ["red"] * 12) == [1.0] * 12 and Judge.most == 4
 
 
 def test_an_endpoint_that_is_not_there(monkeypatch):

@@ -20,7 +20,7 @@ def test_rates():
             "calls_per_turn": 2,
             "call_rate": 1 / 3,
             "failure_rate": 1 / 4,
-            "over_budget_rate": 0,
+            "no_room_rate": 0,
             "accuracy": 0.75,
             "answered_with_tool_accuracy": 1.0,
             "answered_without_tool_accuracy": 0.5,

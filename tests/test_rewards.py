@@ -63,7 +63,8 @@ class TestFormatReward:
             ("<think>a</think><answer>B", 1 / 3),
             ("<think>a</think> so <answer>B</answer>", 2 / 3),
             ("<think>a</think><think>b</think><answer>c</answer>", 0),
-            ("<think></think><answer></answer>", 1 / 3),
+            ("<think></think><answer></answer>", 0),
+            ("<think>a</think>", 1 / 3),
         ],
     )
     def test_table(self, text, value):

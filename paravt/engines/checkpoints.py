@@ -1,12 +1,21 @@
-"""Checkpoints and the adapters on them: which is which, where to go on, merged, quantised."""
+"""
+Checkpoints and the adapters on them: which is which, where to go on, merged, quantised.
+
+    python -m paravt.engines.checkpoints ADAPTER [FOLDER]
+
+writes the model that an adapter names as its base, with the adapter merged, to `ADAPTER/merged` or to `FOLDER`.
+"""
 
 import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from glob import escape, glob
 
+from accelerate import PartialState
 from transformers import BitsAndBytesConfig
 from trl import ModelConfig, get_quantization_config
 
@@ -80,8 +89,8 @@ MERGED_FROM = "merged_from.json"
 
 def merge(base: str, adapter: str, folder: str | None = None) -> str:
     """
-    Writes the model with its adapter merged, for engines that take whole checkpoints; returns the folder. What is
-    there already is used again if it was made of the same base and the same adapter.
+    Writes the model with its adapter merged, for what takes whole checkpoints, and returns the folder: `merged` in the
+    adapter's if not given. What is there already is used again if it was made of the same base and the same adapter.
 
     Raises:
         `ValueError`: if `folder` holds something else.
@@ -89,23 +98,33 @@ def merge(base: str, adapter: str, folder: str | None = None) -> str:
     from peft import PeftModel
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    made_of = {"base": base_fingerprint(base), "adapter": adapter_fingerprint(adapter)}
     ours = folder is None
     folder = folder or os.path.join(adapter, "merged")
+    if is_merged(base, adapter, folder):
+        return folder
     marker = os.path.join(folder, MERGED_FROM)
-    if os.path.exists(marker):
-        with open(marker, encoding="utf-8") as file:
-            if json.load(file) == made_of:
-                return folder
-    elif not ours and os.path.isdir(folder) and os.listdir(folder):
+    if not ours and not os.path.exists(marker) and os.path.isdir(folder) and os.listdir(folder):
         raise ValueError(f"{folder!r} is neither empty nor a merged model")
     shutil.rmtree(folder, ignore_errors=True)
     policy = AutoModelForImageTextToText.from_pretrained(base, dtype="auto")
     PeftModel.from_pretrained(policy, adapter).merge_and_unload().save_pretrained(folder)
     AutoProcessor.from_pretrained(base).save_pretrained(folder)
     with open(marker, "w", encoding="utf-8") as file:  # last: it says that all is written
-        json.dump(made_of, file)
+        json.dump(_origin(base, adapter), file)
     return folder
+
+
+def is_merged(base: str, adapter: str, folder: str) -> bool:
+    """Whether a folder has the whole model that [`merge`] would write there."""
+    try:
+        with open(os.path.join(folder, MERGED_FROM), encoding="utf-8") as file:
+            return json.load(file) == _origin(base, adapter)
+    except (OSError, ValueError):
+        return False
+
+
+def _origin(base: str, adapter: str) -> dict[str, str]:
+    return {"base": base_fingerprint(base), "adapter": adapter_fingerprint(adapter)}
 
 
 def adapter_fingerprint(adapter: str) -> str:
@@ -115,7 +134,7 @@ def adapter_fingerprint(adapter: str) -> str:
 
         adapter = snapshot_download(adapter)
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(glob(os.path.join(escape(adapter), "adapter_*"))):
+    for path in sorted(filter(os.path.isfile, glob(os.path.join(escape(adapter), "adapter_*")))):
         with open(path, "rb") as file:
             digest.update(os.path.basename(path).encode() + hashlib.file_digest(file, "blake2b").digest())
     return digest.hexdigest()
@@ -128,8 +147,43 @@ def base_fingerprint(base: str) -> str:
 
         return f"{base}@{AutoConfig.from_pretrained(base)._commit_hash}"
     digest = hashlib.blake2b(os.path.abspath(base).encode(), digest_size=16)
-    for path in sorted(glob(os.path.join(escape(base), "*"))):
-        if os.path.isfile(path):
-            stat = os.stat(path)
-            digest.update(f"{os.path.basename(path)}/{stat.st_size}/{stat.st_mtime_ns}".encode())
+    for path in sorted(filter(os.path.isfile, glob(os.path.join(escape(base), "*")))):
+        stat = os.stat(path)
+        digest.update(f"{os.path.basename(path)}/{stat.st_size}/{stat.st_mtime_ns}".encode())
     return digest.hexdigest()
+
+
+def trainable(model: str) -> str:
+    """
+    The checkpoint to train from: `model`, or, where that is an adapter, its base model with the adapter merged. A new
+    adapter can then be trained on it, and the reference model is what training began with.
+
+    Raises:
+        `RuntimeError`: If the adapter cannot be merged.
+    """
+    base, adapter = resolve_model(model)
+    if adapter is None:
+        return model
+    folder = os.path.join(adapter, "merged")
+    with PartialState().main_process_first():
+        if not is_merged(base, adapter, folder):
+            # In a process of its own: in one that trains with ZeRO-3 all that is loaded is sharded over the ranks.
+            done = subprocess.run([sys.executable, "-m", "paravt.engines.checkpoints", adapter])
+            if done.returncode:
+                raise RuntimeError(
+                    f"the adapter {adapter!r} could not be merged with {base!r}, the base model that its "
+                    "adapter_config.json names; the cause is above"
+                )
+    return folder
+
+
+def main(arguments: list[str]) -> None:
+    adapter = arguments[0] if len(arguments) in (1, 2) else ""
+    base, found = resolve_model(adapter)
+    if found is None:
+        raise SystemExit(f"{adapter!r} is no folder of an adapter\n{__doc__}")
+    print(merge(base, adapter, *arguments[1:]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -18,6 +18,7 @@ from importlib import import_module
 _EXPORTS = {
     "Clip": "clips",
     "Frames": "clips",
+    "GreyClip": "clips",
     "LazyFrame": "clips",
     "clip": "clips",
     "prefetch": "clips",

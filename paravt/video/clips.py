@@ -96,6 +96,24 @@ class Clip:
         return Image.fromarray(one.load()[one.rows[self._numbers[i]]])
 
 
+class GreyClip(Clip):
+    """One small grey frame that needs no file: the picture of a row that has none."""
+
+    def __init__(self):
+        self.path, self.key, self.size, self.times = "", "", (timeline.MULTIPLE, timeline.MULTIPLE), [0.0]
+        self._passes, self.stand_in, self._made = {}, True, weakref.WeakValueDictionary()
+
+    def load(self) -> None:
+        pass  # nothing is decoded
+
+    def release(self) -> None:
+        super().release()
+        self.stand_in = True
+
+    def __reduce__(self):
+        return GreyClip, ()
+
+
 def prefetch(clips: Iterable[Clip]) -> None:
     """Starts the decoding of clips: frames of one file are decoded together, whichever clips they belong to."""
     groups: dict[tuple, list[Clip]] = {}
