@@ -106,7 +106,7 @@ def row_file(clips, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cold_start(clips, toy_checkpoint, tmp_path_factory):
-    """A LoRA adapter, trained on conversations about somebody else's mp4 files in jsonl; the training was broken off."""
+    """A LoRA adapter, trained on conversations about somebody else's mp4 files; its training was cut in two."""
     folder = tmp_path_factory.mktemp("cold-start")
     messages = [
         {
