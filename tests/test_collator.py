@@ -1,6 +1,7 @@
 import copy
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -116,6 +117,28 @@ class TestFrameBudgetCollator:
             collator.on_epoch_begin(None, SimpleNamespace(epoch=epoch), None)
             drawn.append([collator.prepare(row(clips / "cfr.mp4", key=str(i)))["frame_budget"] for i in range(20)])
         assert drawn[1] == drawn[2] and drawn[0] != drawn[1] != drawn[3]
+
+    def test_two_videos_of_one_name_have_two_names(self, toy_processor, clips, tmp_path):
+        paths = []
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+            paths.append(str(tmp_path / folder / "cfr.mp4"))
+            shutil.copy(clips / "cfr.mp4", paths[-1])
+        collator = FrameBudgetCollator(toy_processor, [4])
+        for videos, names in ((paths, ("a/cfr.mp4", "b/cfr.mp4")), ([paths[0]] * 2, ("cfr.mp4", "cfr.mp4 (2)"))):
+            (out,) = collator([{**row("x", "<video><video>Which?"), "videos": videos}])
+            assert [text_of(out).count(f"Video {name}, 10.0 seconds.") for name in names] == [1, 1]
+
+    def test_the_turns_before_the_question_stay(self, toy_processor, clips):
+        turns = [
+            {"role": "user", "content": "<video>Which animal?"},
+            {"role": "assistant", "content": "A dog."},
+            {"role": "user", "content": "Which colour?"},
+        ]
+        (out,) = FrameBudgetCollator(toy_processor, [4])([{"prompt": turns, "videos": [str(clips / "cfr.mp4")]}])
+        assert [m["role"] for m in out["prompt"]] == ["system", "user", "assistant", "user"]
+        texts = ["".join(p.get("text") or "" for p in m["content"]) for m in out["prompt"]]
+        assert texts[1].endswith("Which animal?") and texts[2:] == ["A dog.", "Which colour?"]
 
     def test_several_videos(self, toy_processor, clips):
         two = [str(clips / "cfr.mp4"), str(clips / "vfr.mp4")]

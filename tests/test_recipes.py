@@ -73,6 +73,18 @@ def run(recipe, *flags):
     return done.stdout + done.stderr
 
 
+def mark(checkpoint):
+    """Leaves a word in a checkpoint's log, which those that go on from it have too."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    state["log_history"].append({"step": state["global_step"], "mark": 1.0})
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+
+
+def is_marked(checkpoint):
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    return any("mark" in entry for entry in state["log_history"])
+
+
 @pytest.fixture(scope="module")
 def row_file(clips, tmp_path_factory):
     """Somebody else's mp4 files in ParaVT's parquet shape."""
@@ -94,7 +106,7 @@ def row_file(clips, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cold_start(clips, toy_checkpoint, tmp_path_factory):
-    """A LoRA adapter, trained on conversations about somebody else's mp4 files in jsonl."""
+    """A LoRA adapter, trained on conversations about somebody else's mp4 files; its training was cut in two."""
     folder = tmp_path_factory.mktemp("cold-start")
     messages = [
         {
@@ -108,9 +120,12 @@ def cold_start(clips, toy_checkpoint, tmp_path_factory):
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4)))
     flags = ["--dataset_name", folder / "rows.jsonl", "--video_root", clips, "--output_dir", folder / "out"]
     flags += ["--model_name_or_path", toy_checkpoint, "--use_peft"]
-    flags += ["--frame_budgets", 4, "--max_pixels", 1024, "--max_steps", 2, "--per_device_train_batch_size", 2]
+    flags += ["--frame_budgets", 4, "--max_pixels", 1024, "--per_device_train_batch_size", 2]
     flags += ["--learning_rate", "1e-2", "--report_to", "none", "--bf16", "false", "--dtype", "float32"]
-    run("sft.py", *flags, "--gradient_checkpointing", "false")
+    flags += ["--gradient_checkpointing", "false", "--resume_from_checkpoint", "true"]
+    assert "starts afresh" in run("sft.py", *flags, "--max_steps", 1)
+    mark(folder / "out" / "checkpoint-1")
+    assert "starts afresh" not in run("sft.py", *flags, "--max_steps", 2)
     return folder / "out"
 
 
@@ -263,14 +278,18 @@ class TestRecipes:
             "--eval_rows",
             4,
         ]
-        text = run("para_grpo.py", *flags, "--max_steps", 2, "--save_steps", 1)
-        assert "Cold start" in text and "before K=4" in text and "after  K=32" in text
+        resume = ["--save_steps", 1, "--resume_from_checkpoint", "true"]
+        text = run("para_grpo.py", *flags, "--max_steps", 2, *resume)
+        assert "Cold start" in text and "before K=4" in text and "after  K=32" in text and "starts afresh" in text
         assert (tmp_path / "adapter_model.safetensors").exists()
-        text = run("para_grpo.py", *flags, "--max_steps", 3, "--resume_from_checkpoint", "true")
+        mark(tmp_path / "checkpoint-2")
+        (tmp_path / "checkpoint-3").mkdir()
+        text = run("para_grpo.py", *flags, "--max_steps", 3, *resume)
         assert "Cold start" not in text and "after  K=32" in text
+        assert "checkpoint-3 is half written" in text and is_marked(tmp_path / "checkpoint-3")
 
     def test_cold_start_on_conversations_with_lora(self, cold_start):
-        assert (cold_start / "adapter_model.safetensors").exists()
+        assert (cold_start / "adapter_model.safetensors").exists() and is_marked(cold_start / "checkpoint-2")
 
     def test_from_files_to_an_answer(self, row_file, clips, cold_start, toy_checkpoint, tmp_path):
         """Conversations in jsonl, a cold start, RL on it with rows in parquet, the merged model, a question."""

@@ -102,7 +102,11 @@ def merge(base: str, adapter: str, folder: str | None = None) -> str:
 
     ours = folder is None
     folder = folder or os.path.join(adapter, "merged")
+<<<<<<< HEAD
     if _is_merged(base, adapter, folder):
+=======
+    if is_merged(base, adapter, folder):
+>>>>>>> rows
         return folder
     marker = os.path.join(folder, MERGED_FROM)
     if not ours and not os.path.exists(marker) and os.path.isdir(folder) and os.listdir(folder):
@@ -115,6 +119,7 @@ def merge(base: str, adapter: str, folder: str | None = None) -> str:
     if settings is not None:
         settings.save(folder)
     with open(marker, "w", encoding="utf-8") as file:  # last: it says that all is written
+<<<<<<< HEAD
         json.dump(_made_of(base, adapter), file)
     return folder
 
@@ -132,6 +137,25 @@ def _is_merged(base: str, adapter: str, folder: str) -> bool:
         return json.load(file) == _made_of(base, adapter)
 
 
+=======
+        json.dump(_origin(base, adapter), file)
+    return folder
+
+
+def is_merged(base: str, adapter: str, folder: str) -> bool:
+    """Whether a folder has the whole model that [`merge`] would write there."""
+    try:
+        with open(os.path.join(folder, MERGED_FROM), encoding="utf-8") as file:
+            return json.load(file) == _origin(base, adapter)
+    except (OSError, ValueError):
+        return False
+
+
+def _origin(base: str, adapter: str) -> dict[str, str]:
+    return {"base": base_fingerprint(base), "adapter": adapter_fingerprint(adapter)}
+
+
+>>>>>>> rows
 def adapter_fingerprint(adapter: str) -> str:
     """A hash of an adapter's files, which a new training under the same path changes."""
     if not os.path.isdir(adapter):
@@ -139,7 +163,7 @@ def adapter_fingerprint(adapter: str) -> str:
 
         adapter = snapshot_download(adapter)
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(glob(os.path.join(escape(adapter), "adapter_*"))):
+    for path in sorted(filter(os.path.isfile, glob(os.path.join(escape(adapter), "adapter_*")))):
         with open(path, "rb") as file:
             digest.update(os.path.basename(path).encode() + hashlib.file_digest(file, "blake2b").digest())
     return digest.hexdigest()
@@ -152,10 +176,9 @@ def base_fingerprint(base: str) -> str:
 
         return f"{base}@{AutoConfig.from_pretrained(base)._commit_hash}"
     digest = hashlib.blake2b(os.path.abspath(base).encode(), digest_size=16)
-    for path in sorted(glob(os.path.join(escape(base), "*"))):
-        if os.path.isfile(path):
-            stat = os.stat(path)
-            digest.update(f"{os.path.basename(path)}/{stat.st_size}/{stat.st_mtime_ns}".encode())
+    for path in sorted(filter(os.path.isfile, glob(os.path.join(escape(base), "*")))):
+        stat = os.stat(path)
+        digest.update(f"{os.path.basename(path)}/{stat.st_size}/{stat.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
@@ -172,7 +195,11 @@ def trainable(model: str) -> str:
         return model
     folder = os.path.join(adapter, "merged")
     with PartialState().main_process_first():
+<<<<<<< HEAD
         if not _is_merged(base, adapter, folder):
+=======
+        if not is_merged(base, adapter, folder):
+>>>>>>> rows
             # In a process of its own: in one that trains with ZeRO-3 all that is loaded is sharded over the ranks.
             done = subprocess.run([sys.executable, "-m", "paravt.engines.checkpoints", adapter])
             if done.returncode:
