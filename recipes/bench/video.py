@@ -64,7 +64,7 @@ def video(folder: str = "paravt-bench") -> str:
 def batch(path: str) -> None:
     """8 prompts x 8 rollouts with mixed K, then 4 crops each, of which half overlap within a prompt."""
     from paravt import video as frames
-    from paravt.video import passes, timeline
+    from paravt.video import jobs, timeline
 
     folder, files = os.path.dirname(path), []
     for i in range(8):
@@ -92,7 +92,7 @@ def batch(path: str) -> None:
         count = 0
         for stage in (overviews, crops):
             for requests in stage:
-                passes._recent.clear()
+                jobs._recent.clear()
                 made = [frames.clip(file, times, PIXELS) for file, times in requests]
                 frames.prefetch(made)
                 count += sum(len([frame.load() for frame in one.frames]) for one in made)
@@ -103,7 +103,7 @@ def batch(path: str) -> None:
     for name, function, runs in (("ours", shared, RUNS), ("decoding per rollout", per_rollout, 1)):
         seconds = []
         for _ in range(runs):
-            passes._recent.clear()
+            jobs._recent.clear()
             start = time.perf_counter()
             count = function()
             seconds.append(time.perf_counter() - start)
