@@ -169,8 +169,9 @@ def decode_plainly(container, stream, plan: Plan, delivery: Delivery) -> tuple[i
     last, passed, number = max(delivery.missing, default=-1), 0, -1
     packets, errors = 0, False
     patience = 0 if plan.in_order else 2 * REORDER  # after damage, frames come out late
-    for _, frames in islice(decoded(container, stream), plan.budget + REORDER):
-        packets, errors = packets + 1, errors or frames is None
+    for packet, frames in islice(decoded(container, stream), plan.budget + REORDER):
+        packets += bool(packet.size)  # the last is empty, and asks for what the decoder holds back
+        errors = errors or frames is None
         for frame in frames or ():
             number += 1
             key = number if plan.in_order else frame.pts
@@ -250,10 +251,10 @@ class Way:
     def decode(self) -> list | None:
         """The frames that come out with the next packet; `None` at the end, or if there is a doubt about them."""
         packet, self.next = self.next or self._read(), None
-        if packet is None or self.spent >= self.plan.budget + REORDER:
+        if packet is None or self.spent > self.plan.budget:
             self.unbroken = set()
             return None
-        self.spent += 1
+        self.spent += bool(packet.size)
         if packet.pts in self.starts:
             self.decoded.add(packet.pts)
             self.unbroken.add(packet.pts)

@@ -10,9 +10,10 @@ decoded once from its start, and what comes out is the index, with a checksum of
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice, pairwise
 
 import av
 import numpy as np
@@ -25,6 +26,8 @@ from .workers import progress
 CONTAINERS = ("mov,mp4", "matroska")  # presentation times for every packet, and seeks by an index
 CODECS = {"h264", "hevc", "vp8", "vp9", "libdav1d", "libaom-av1", "av1", "mjpeg", "prores"}  # a packet is a frame
 REORDER = 32  # more frames than any decoder holds back
+LATE = 0.05  # share of frames that come out after a later one: fewer are accidents, more are a rule
+NEVER = -(2**62)  # before any time stamp
 
 
 @dataclass(frozen=True)
@@ -133,55 +136,100 @@ def read_packets(path: str, part: int = 0, parts: int = 1) -> Packets:
     """
     container, stream = open_stream(path)
     with container:
-        cuts = _cuts(container, stream, parts)
-        begin = cuts[part - 1] if 0 < part <= len(cuts) else None
-        stop = cuts[part] if part < len(cuts) else None
+        notes = Notes(stream.codec_context)
         fault = _unusual(container, stream)
-        context = stream.codec_context
-        codec, extradata = context.codec.name, context.extradata
-        pts, shown, keys, starts, length = [], [], [], [], 0
-        last = last_dts = -(2**62)
-        if not fault:
+        try:
+            for packet in _part(container, stream, part, parts) if not fault else ():
+                fault = fault or notes.add(packet)
+                if not part and not fault:
+                    fault = notes.look(packet)
+                progress()
+        except av.error.FFmpegError:
+            fault = "cut short or damaged"
+        pts, shown = np.array(notes.pts, np.int64), np.array(notes.shown, bool)
+        starts = np.array(notes.starts, bool)
+        if not part:
+            fault = fault or _false_start(pts, shown, starts, notes.first) or _false_order(path, stream, pts)
+        return Packets(
+            pts,
+            shown,
+            np.array(notes.keys, bool),
+            starts,
+            notes.length,
+            fault,
+            notes.picture,
+            float(stream.average_rate or 25),
+            notes.codec,
+            stream.time_base,
+            container.format.name,
+            stream.index,
+        )
+
+
+class Notes:
+    """What is noted of packets while they are read, and what speaks against them."""
+
+    def __init__(self, context):
+        self.context, self.codec, self.extradata = context, context.codec.name, context.extradata
+        self.pts, self.shown, self.keys, self.starts = [], [], [], []
+        self.last, self.length = NEVER, 0  # time stamp and duration of the shown packet with the largest time stamp
+        self.last_dts = NEVER
+        self.picture = self.first = None  # the first picture and its time stamp
+
+    def add(self, packet) -> str:
+        """Notes a packet; returns its fault, or nothing."""
+        if packet.pts is None:
+            return "a packet without a time stamp" if packet.size else ""  # the end has neither
+        key, hidden = packet.is_keyframe, packet.is_discard  # an edit list hides it
+        self.pts.append(packet.pts)
+        self.keys.append(key)
+        self.shown.append(not hidden)
+        self.starts.append(key and begins_cleanly(self.codec, memoryview(packet), self.extradata))
+        if packet.pts > self.last and not hidden:
+            self.last, self.length = packet.pts, packet.duration or 0
+        if packet.is_corrupt or not packet.size:
+            return "an incomplete packet"
+        if packet.dts is not None:
+            if packet.dts <= self.last_dts:
+                return "decoding times that go back"
+            self.last_dts = packet.dts
+        if self.codec in ("vp8", "vp9") and is_hidden(self.codec, memoryview(packet)):
+            return "a packet that is not shown"
+        return ""
+
+    def look(self, packet) -> str:
+        """Decodes a packet if there was no picture yet; returns its fault, or nothing."""
+        if self.picture is None:
             try:
-                if begin:
-                    container.seek(begin[2], stream=stream)
-                for packet in container.demux(stream) if begin or not part else ():
-                    if begin and (packet.pos, packet.dts) != begin[:2]:
-                        raise CutError
-                    begin = None
-                    if stop and (packet.pos, packet.dts) == stop[:2]:
-                        break
-                    if packet.pts is None:
-                        if packet.size:
-                            fault = "a packet without a time stamp"
-                            break
-                        continue  # the end
-                    fault = fault or _fault(codec, packet, last_dts)
-                    last_dts = last_dts if packet.dts is None else packet.dts
-                    key = packet.is_keyframe
-                    pts.append(packet.pts)
-                    keys.append(key)
-                    starts.append(key and begins_cleanly(codec, memoryview(packet), extradata))
-                    shown.append(not packet.is_discard)  # or an edit list hides it
-                    if shown[-1] and packet.pts > last:
-                        last, length = packet.pts, packet.duration or 0
-                    progress()
-                else:
-                    fault = fault or ("a packet is missing" if stop else "")
+                for frame in packet.decode()[:1]:
+                    self.picture, self.first = picture_of(frame), frame.pts
             except av.error.FFmpegError:
-                fault = "cut short or damaged"
-            if begin:
-                raise CutError
-        picture, columns = None, (np.array(pts, np.int64), *(np.array(flags, bool) for flags in (shown, keys, starts)))
-        if not part and not fault:
-            picture, first = _first_picture(container, stream)
-            fault = _false_start(*columns[:2], columns[3], first) or _false_order(context, columns[0])
-        rate, name = float(stream.average_rate or 25), container.format.name
-        return Packets(*columns, length, fault, picture, rate, codec, stream.time_base, name, stream.index)
+                return "damaged at its start"
+        return ""
 
 
 class CutError(Exception):
-    """A seek did not lie where the container's index said: the file cannot be read in parts."""
+    """A part does not begin or end where the container's index said: the file cannot be read in parts."""
+
+
+def _part(container, stream, part: int, parts: int) -> Iterator:
+    """The packets of one of `parts` parts of a file. Raises [`CutError`]."""
+    cuts = _cuts(container, stream, parts)
+    begin = cuts[part - 1] if 0 < part <= len(cuts) else None
+    stop = cuts[part] if part < len(cuts) else None
+    if part and not begin:
+        return
+    if begin:
+        container.seek(begin[2], stream=stream)
+    for packet in container.demux(stream):
+        if begin and (packet.pos, packet.dts) != begin[:2]:
+            raise CutError
+        begin = None
+        if stop and (packet.pos, packet.dts) == stop[:2]:
+            return
+        yield packet
+    if begin or stop:
+        raise CutError
 
 
 def _cuts(container, stream, parts: int) -> list[tuple[int, int, int]]:
@@ -228,22 +276,16 @@ def _false_start(pts: np.ndarray, shown: np.ndarray, starts: np.ndarray, first: 
     return ""
 
 
-def _false_order(context, pts: np.ndarray) -> str:
-    if context.has_b_frames and len(pts) > 2 and (np.diff(pts) > 0).all():
-        return "frames change places, their time stamps do not"
+def _false_order(path: str, stream, pts: np.ndarray) -> str:
+    """Why time stamps may be times of decoding: the decoder reorders frames, hardly a time stamp does."""
+    if stream.codec_context.has_b_frames and (np.diff(pts) < 0).sum() < LATE * len(pts):
+        container, stream = open_stream(path, stream.index)
+        with container:
+            packets = islice(decoded(container, stream), 3 * REORDER)
+            stamps = [frame.pts for _, frames in packets for frame in frames or ()]
+        if not _increasing(stamps):
+            return "frames change places, their time stamps do not"
     return ""
-
-
-def _first_picture(container, stream) -> tuple[Picture | None, int | None]:
-    """The first picture of a plain decode and its time stamp; neither if something is wrong before it."""
-    try:
-        container.seek(0)
-        for packet in container.demux(stream):
-            for frame in packet.decode():
-                return picture_of(frame), frame.pts
-    except av.error.FFmpegError:
-        pass
-    return None, None
 
 
 def picture_of(frame) -> Picture:
@@ -268,7 +310,7 @@ def join(parts: list[Packets]) -> Index | None:
     numbers = numbers[np.argsort(pts[numbers], kind="stable")]
     if (np.diff(pts[numbers]) == 0).any():
         return None  # two frames at one time
-    length = max((part.pts[part.shown].max(initial=-(2**62)), part.length) for part in parts)[1]
+    length = max((part.pts[part.shown].max(initial=NEVER), part.length) for part in parts)[1]
     numbers_of_starts = _unambiguous(pts, np.flatnonzero(starts))
     return Index(
         _info(pts[numbers], length, head.time_base, head.rate, head.picture, head.codec),
@@ -359,12 +401,12 @@ def index_by_decoding(path: str) -> Index:
         raise VideoError(path, f"no frame can be decoded ({os.path.getsize(path)} bytes, {codec})")
     checks = np.array(checks, np.uint32)
     if (own := _own_times(frames, stamps)) is None:
-        pts = _times_in_order(path, frames, stamps, max(1, round(1 / (rate * time_base))))
+        pts = _times_in_order(path, frames, max(1, round(1 / (rate * time_base))))
         info, none = _info(pts, 0, time_base, rate, picture, codec), np.zeros(0, np.int64)
         entry = np.full(len(pts), -1, np.int32)
         return Index(info, pts, none, entry, time_base, name, number, len(stamps), False, True, checks)
     pts, order = np.unique(own, return_index=True)
-    packets = np.array([-(2**62) if stamp is None else stamp for stamp in stamps], np.int64)
+    packets = np.array([NEVER if stamp is None else stamp for stamp in stamps], np.int64)
     starts = _unambiguous(packets, np.array(starts, np.int64))
     sorter = np.argsort(packets, kind="stable")
     place = np.minimum(np.searchsorted(packets, pts, sorter=sorter), len(packets) - 1)
@@ -379,34 +421,47 @@ def _own_times(frames: list[tuple], stamps: list) -> np.ndarray | None:
     if any(pts is None for pts, _ in frames):
         return None
     times = np.array([pts for pts, _ in frames], np.int64)
-    known = np.array([stamp for stamp in stamps if stamp is not None], np.int64)
-    if (np.diff(known) > 0).all() and not (np.diff(times) > 0).all():
-        return None  # decoding times: frames change places, their time stamps do not (AVI)
-    if len(np.unique(times)) < 0.9 * len(times):
+    late = (times < np.maximum.accumulate(times)).mean()
+    if late > (0 if _increasing(stamps) else LATE):
+        return None  # times of decoding: frames change places, their time stamps do not (AVI)
+    if len(np.unique(times)) < (1 - LATE) * len(times) or not _nearly_sorted(times):
         return None
+    return times
+
+
+def _increasing(stamps: list) -> bool:
+    return all(earlier < later for earlier, later in pairwise(stamp for stamp in stamps if stamp is not None))
+
+
+def _nearly_sorted(times: np.ndarray) -> bool:
+    """Whether hardly a frame is far from its place; or else time begins anew within the file."""
     ranks = np.argsort(np.argsort(times, kind="stable"))
-    moved = np.abs(ranks - np.arange(len(times))) > REORDER
-    return None if moved.sum() > REORDER else times  # time begins anew within the file
+    return (np.abs(ranks - np.arange(len(times))) > REORDER).sum() <= REORDER
 
 
-def _times_in_order(path: str, frames: list[tuple], stamps: list, step: int) -> np.ndarray:
+def _times_in_order(path: str, frames: list[tuple], step: int) -> np.ndarray:
     """Strictly increasing times for the frames of a plain decode in their order, out of what time stamps there are."""
     times = [dts if pts is None else pts for pts, dts in frames]
-    if all(time is None for time in times):
+    places = [i for i, time in enumerate(times) if time is not None]
+    if not places:
         raise VideoError(path, "its frames have no time stamps")
-    if None not in times and len(set(times)) == len(times):
-        known = np.array([stamp for stamp in stamps if stamp is not None], np.int64)
-        if (np.diff(known) > 0).all():
-            return np.sort(np.array(times, np.int64))
+    known = np.array([times[i] for i in places], np.int64)
+    if _nearly_sorted(known):
+        known.sort()
+        first = np.append(True, np.diff(known) > 0)  # of several at one time
+        places, known = np.array(places)[first], known[first]
     last, shift, steady = None, 0, []
-    for time in times:
-        if time is None:
-            time = (last or 0) + step
-        elif last is not None and time + shift <= last:
+    for time in _spread(places, known, len(times), step):
+        if last is not None and time + shift <= last:
             shift = last + step - time
-            time = last + step
-        else:
-            time += shift
-        steady.append(time)
-        last = time
+        last = time + shift
+        steady.append(last)
     return np.array(steady, np.int64)
+
+
+def _spread(places: Sequence[int], known: np.ndarray, count: int, step: int) -> list[int]:
+    """`count` times, `known` in some places: spread evenly between these, and `step` apart at both ends."""
+    first, last = int(places[0]), int(places[-1])
+    inner = np.interp(np.arange(first, last + 1), places, known).round().astype(np.int64).tolist()
+    before = [inner[0] - step * i for i in range(first, 0, -1)]
+    return before + inner + [inner[-1] + step * i for i in range(1, count - last)]
