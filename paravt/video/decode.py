@@ -15,7 +15,7 @@ import av
 import numpy as np
 
 from .files import open_stream
-from .index import REORDER, Index, checksum, decoded
+from .index import NEVER, REORDER, Index, checksum, decoded
 from .workers import progress
 
 
@@ -71,8 +71,8 @@ class Decoded:
         backend: who decoded.
         plain: whether it was a plain decode: what is missing now is not shown.
         seeks: whether seeks led where they should.
-        packets: how many were decoded.
-        errors: whether some could not be.
+        frames: how many the decoder brought out.
+        errors: whether some packets could not be decoded.
     """
 
     pixels: np.ndarray
@@ -80,7 +80,7 @@ class Decoded:
     backend: str = "pyav"
     plain: bool = False
     seeks: bool = True
-    packets: int = 0
+    frames: int = 0
     errors: bool = False
 
 
@@ -131,13 +131,13 @@ def decode(
         if plan.segments:
             # What the decoder conceals is shown in a plain decode; on the short cut it is a doubt, and ends it.
             stream.codec_context.options = {"err_detect": "explode"}
-            seeks, packets = take_short_cut(container, stream, plan, delivery)
+            seeks, frames = take_short_cut(container, stream, plan, delivery)
             errors = False
         else:
-            packets, errors = decode_plainly(container, stream, plan, delivery)
+            frames, errors = decode_plainly(container, stream, plan, delivery)
             seeks = True
     missing = [numbers[row] for row in sorted(delivery.missing.values())]
-    return Decoded(delivery.pixels, missing, "pyav", not plan.segments, seeks, packets, errors)
+    return Decoded(delivery.pixels, missing, "pyav", not plan.segments, seeks, frames, errors)
 
 
 class Delivery:
@@ -164,13 +164,11 @@ def decode_plainly(container, stream, plan: Plan, delivery: Delivery) -> tuple[i
     Decodes a file from its start until all is delivered or passed.
 
     Returns:
-        Packets decoded, and whether some could not be.
+        How many frames came out, and whether some packets could not be decoded.
     """
-    last, passed, number = max(delivery.missing, default=-1), 0, -1
-    packets, errors = 0, False
+    last, passed, number, errors = max(delivery.missing, default=-1), 0, -1, False
     patience = 0 if plan.in_order else 2 * REORDER  # after damage, frames come out late
-    for packet, frames in islice(decoded(container, stream), plan.budget + REORDER):
-        packets += bool(packet.size)  # the last is empty, and asks for what the decoder holds back
+    for _, frames in islice(decoded(container, stream), plan.budget + REORDER):
         errors = errors or frames is None
         for frame in frames or ():
             number += 1
@@ -180,7 +178,7 @@ def decode_plainly(container, stream, plan: Plan, delivery: Delivery) -> tuple[i
             passed += key is not None and key > last
         if not delivery.missing or passed > patience:
             break
-    return packets, errors
+    return number + 1, errors
 
 
 def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[bool, int]:
@@ -190,7 +188,7 @@ def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[b
     Every packet that is passed over or decoded counts against the budget, which the packets of the file are: it ends.
 
     Returns:
-        Whether all seeks led where they should and all pictures were those of the index; packets decoded.
+        Whether all seeks led where they should and all pictures were those of the index; how many frames came out.
     """
     way = Way(container, stream, plan)
     for segment in plan.segments:
@@ -198,8 +196,8 @@ def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[b
             if segment.start in way.decoded:
                 continue  # passed after an error: decoding it again is left to the plain decode
             if not way.seek(segment):
-                return False, way.spent
-        shown = -(2**62)
+                return False, way.frames
+        shown = NEVER
         while shown < segment.wanted[-1]:
             frames = way.decode()
             if frames is None:
@@ -210,10 +208,10 @@ def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[b
                 shown = max(shown, stamp)
                 # Frames of later segments may come while the last of this one are waited for; of earlier ones, broken.
                 if stamp in delivery.missing and stamp >= segment.start:
-                    if plan.checks.get(stamp) not in (None, checksum(frame)):
-                        return False, way.spent
+                    if stamp in plan.checks and plan.checks[stamp] != checksum(frame):
+                        return False, way.frames
                     delivery.take(stamp, frame)
-    return True, way.spent
+    return True, way.frames
 
 
 class Way:
@@ -225,8 +223,8 @@ class Way:
         self.starts = {segment.start for segment in plan.segments}
         self.decoded: set[int] = set()  # starts that the decoder was given
         self.unbroken: set[int] = set()  # those of them since the last seek, if nothing went wrong since
-        self.passed = self.spent = 0  # packets passed over, packets decoded
-        self.begin, self.next = -(2**62), None  # the packet at which a seek ended, and its time stamp
+        self.passed = self.spent = self.frames = 0  # packets passed over, packets decoded, frames that came out
+        self.begin, self.next = NEVER, None  # the packet at which a seek ended, and its time stamp
         self.skip = "NONREF" if stream.codec_context.name == "h264" else "DEFAULT"
 
     def seek(self, segment: Segment) -> bool:
@@ -262,7 +260,9 @@ class Way:
         wanted = packet.pts is None or packet.pts in self.plan.rows
         self.stream.codec_context.skip_frame = "DEFAULT" if wanted else self.skip
         try:
-            return packet.decode()
+            frames = packet.decode()
+            self.frames += len(frames)
+            return frames
         except av.error.FFmpegError:
             if packet.pts is not None and packet.pts < self.begin:
                 return []  # it refers to frames before the key frame, and none that is wanted refers to it

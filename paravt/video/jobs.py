@@ -19,7 +19,7 @@ from .index import Index
 CACHE_BYTES = 128 * 2**20  # of pixels that no clip keeps alive any more
 LEAST = 8  # frames of a job that is worth a worker of its own
 COMPARED = 3  # frames of a job that decord must get right, until it is trusted with the file
-_frames: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # (file, size, backend, frame) -> its job
+_frames: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # (file, size, backend, index, number) -> its job
 _recent: OrderedDict = OrderedDict()  # job -> bytes, the least recently used first
 _trusted: dict[tuple, bool] = {}  # (path, modification time, bytes) -> whether decord may serve the file
 _unseekable: set[tuple] = set()  # files whose seeks do not lead where they should
@@ -156,8 +156,7 @@ def jobs_for(path: str, index: Index, numbers: Sequence[int], size: tuple[int, i
     workers, key frame by key frame, and their decoding starts.
     """
     file = (path, *check_file(path))
-    # A frame is known by what a decoder knows it by, whichever index of the file it was chosen from.
-    keys = {n: (*file, size, backend, index.in_order, n if index.in_order else int(index.pts[n])) for n in numbers}
+    keys = {number: (*file, size, backend, id(index), number) for number in numbers}
     found = {number: _frames.get(key) for number, key in keys.items()}
     missing = sorted(number for number, job in found.items() if job is None)
     order = Order(path, index, size, backend)
