@@ -74,7 +74,6 @@ class Clip:
             job.load()
         lost = [i for i, number in enumerate(self._numbers) if number in self._jobs[number].lost]
         if lost:
-            _clips.pop(_clip_key(*self._request), None)  # who asks again may be served from a better index
             seconds = ", ".join(f"{self.times[i]:.2f}" for i in lost[:5])
             timeline.failures["damaged"] += 1
             raise VideoError(
@@ -90,6 +89,18 @@ class Clip:
         self.stand_in, self._jobs = False, {}  # who asks for a broken file again is told again
         for frame in list(self._made.values()):
             frame._im = frame.features = None
+
+    def shown_times(self) -> list[float]:
+        """
+        Times of the frames in the rows: its own, except where no decoder shows what the file promises for a time. The
+        frame that is on screen then was first shown a little earlier.
+        """
+        pts, step = self.index.pts, float(self.index.time_base)
+        instead = [self._jobs[number].instead.get(number) for number in self._numbers]
+        return [
+            time if stamp is None else (stamp - int(pts[0])) * step
+            for time, stamp in zip(self.times, instead, strict=True)
+        ]
 
     def image(self, i: int) -> Image.Image:
         if self.stand_in:
@@ -146,15 +157,11 @@ def _frame_of(owner: Clip, number: int) -> LazyFrame:
 def clip(path: str, times: Sequence[float], max_pixels: int | None = None, backend: str = "pyav") -> Clip:
     """The clip of these times of a file; an equal one that is alive is shared. Raises [`VideoError`]."""
     path = local_path(path)
-    key = _clip_key(path, tuple(times), max_pixels, backend)
+    key = (path, *check_file(path), tuple(times), max_pixels, backend)
     found = _clips.get(key)
     if found is None:
         found = _clips[key] = Clip(path, tuple(times), max_pixels, backend)
     return found
-
-
-def _clip_key(path: str, times: tuple[float, ...], max_pixels: int | None, backend: str) -> tuple:
-    return (path, *check_file(path), times, max_pixels, backend)
 
 
 def read_frames(path: str, times: Sequence[float], *, max_pixels: int | None = None, backend: str = "pyav") -> Frames:
@@ -175,12 +182,5 @@ def read_frames(path: str, times: Sequence[float], *, max_pixels: int | None = N
     if not len(times):
         return Frames([], [])
     asked = clip(path, times, max_pixels, backend)
-    try:
-        asked.load()
-    except VideoError:
-        if timeline.find_index(path)[1] is asked.index:
-            raise
-        # The packets promised frames that no decoder shows. What is shown at these times is known now.
-        asked = clip(path, times, max_pixels, backend)
-        asked.load()
-    return Frames([asked.image(i) for i in range(len(asked.times))], list(asked.times))
+    asked.load()
+    return Frames([asked.image(i) for i in range(len(asked.times))], asked.shown_times())

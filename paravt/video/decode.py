@@ -68,11 +68,12 @@ class Decoded:
     Attributes:
         pixels: (frames, height, width, 3), uint8 RGB; void for `missing` frames.
         missing: numbers of frames that did not come out.
+        instead: number of a frame that is not shown, though nothing is damaged -> time stamp of the frame that is on
+            screen at its time, and stands in its row.
         backend: who decoded.
         plain: whether it was a plain decode: what is missing now is not shown.
         seeks: whether seeks led where they should.
         frames: how many the decoder brought out.
-        errors: whether some packets could not be decoded.
     """
 
     pixels: np.ndarray
@@ -81,7 +82,7 @@ class Decoded:
     plain: bool = False
     seeks: bool = True
     frames: int = 0
-    errors: bool = False
+    instead: dict[int, int] = field(default_factory=dict)
 
 
 def make_plan(index: Index, numbers: list[int], seek: bool = True) -> Plan:
@@ -132,12 +133,11 @@ def decode(
             # What the decoder conceals is shown in a plain decode; on the short cut it is a doubt, and ends it.
             stream.codec_context.options = {"err_detect": "explode"}
             seeks, frames = take_short_cut(container, stream, plan, delivery)
-            errors = False
         else:
-            frames, errors = decode_plainly(container, stream, plan, delivery)
-            seeks = True
+            seeks, frames = True, decode_plainly(container, stream, plan, delivery)
     missing = [numbers[row] for row in sorted(delivery.missing.values())]
-    return Decoded(delivery.pixels, missing, "pyav", not plan.segments, seeks, frames, errors)
+    instead = {numbers[plan.rows[key]]: stamp for key, stamp in delivery.instead.items()}
+    return Decoded(delivery.pixels, missing, "pyav", not plan.segments, seeks, frames, instead)
 
 
 class Delivery:
@@ -148,8 +148,24 @@ class Delivery:
         self.missing = dict(plan.rows)
         self.pixels = np.zeros((len(plan.rows), size[1], size[0], 3), np.uint8)
 
+        self.instead: dict[int, int] = {}  # what is missing -> time stamp of the frame in its row
+
     def take(self, key: int, frame) -> None:
         self.pixels[self.missing.pop(key)] = self._picture(frame)
+        self.instead.pop(key, None)
+
+    def stand_in(self, frame, until: int) -> None:
+        """Puts a frame in the rows of all that is missing after it and before the time stamp `until`."""
+        for key in [key for key in self.missing if frame.pts < key < until and key not in self.instead]:
+            self.pixels[self.missing[key]] = self._picture(frame)
+            self.instead[key] = frame.pts
+
+    def settle(self, damaged: bool) -> None:
+        """At the end: in a damaged file nothing stands in for what is missing."""
+        if damaged:
+            self.instead.clear()
+        for key in self.instead:
+            self.missing.pop(key)
 
     def _picture(self, frame) -> np.ndarray:
         """Resized by the decoder's own scaler, once, and turned upright."""
@@ -159,26 +175,37 @@ class Delivery:
         return picture[:, ::-1] if self.plan.mirrored else picture
 
 
-def decode_plainly(container, stream, plan: Plan, delivery: Delivery) -> tuple[int, bool]:
+def decode_plainly(container, stream, plan: Plan, delivery: Delivery) -> int:
     """
-    Decodes a file from its start until all is delivered or passed.
+    Decodes a file from its start until all is delivered or passed. Where nothing is damaged and a frame is not shown
+    all the same, its row gets the frame before it, which is on screen at its time.
 
     Returns:
-        How many frames came out, and whether some packets could not be decoded.
+        How many frames came out.
     """
-    last, passed, number, errors = max(delivery.missing, default=-1), 0, -1, False
+    last, passed, number, damaged, before = max(delivery.missing, default=-1), 0, -1, False, None
     patience = 0 if plan.in_order else 2 * REORDER  # after damage, frames come out late
     for _, frames in islice(decoded(container, stream), plan.budget + REORDER):
-        errors = errors or frames is None
+        damaged = damaged or frames is None
         for frame in frames or ():
             number += 1
+            damaged = damaged or frame.is_corrupt
             key = number if plan.in_order else frame.pts
+            if key is None:
+                continue
+            if not plan.in_order and before is not None and not damaged:
+                delivery.stand_in(before, key)
             if key in delivery.missing:
                 delivery.take(key, frame)
-            passed += key is not None and key > last
+            passed += key > last
+            before = frame
         if not delivery.missing or passed > patience:
             break
-    return number + 1, errors
+    else:
+        if not plan.in_order and before is not None and not damaged:
+            delivery.stand_in(before, last + 1)
+    delivery.settle(damaged)
+    return number + 1
 
 
 def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[bool, int]:

@@ -45,10 +45,9 @@ class Order:
         )
         frames = dict(zip(numbers, found.pixels, strict=True))
         for job in jobs:
-            job.fill(frames, lost=job.missing & set(found.missing))
-        if found.missing and not found.errors:
-            # Nothing is damaged: the packets promised what no decoder shows.
-            timeline.index_by_decoding(self.path)
+            job.fill(frames, found)
+        if found.instead:
+            timeline.index_by_decoding(self.path)  # the packets promise what no decoder shows
 
 
 class Job:
@@ -59,6 +58,7 @@ class Job:
         self.rows = {number: row for row, number in enumerate(numbers)}
         self.missing: set[int] = set()  # what the short cut did not deliver
         self.lost: set[int] = set()  # what a plain decode does not show either
+        self.instead: dict[int, int] = {}  # what is not shown -> time stamp of what is on screen then
         self._future, self._pixels = None, None
         order.jobs.add(self)
         self.start()
@@ -90,7 +90,9 @@ class Job:
         finally:
             self._future = None
         self._pixels = found.pixels
-        self.missing, self.lost = (set(), set(found.missing)) if found.plain else (set(found.missing), set())
+        self.missing = set(found.missing)
+        if found.plain:
+            self.missing, self.lost, self.instead = set(), self.missing, found.instead
         if not found.seeks:
             _unseekable.add(self.order.file)
         if self.order.backend != "pyav":
@@ -105,10 +107,13 @@ class Job:
         elif order.file not in _trusted and _tells(order.index, self.numbers):
             _trusted[order.file] = True
 
-    def fill(self, frames: dict[int, np.ndarray], lost: set[int]) -> None:
-        for number in self.missing - lost:
+    def fill(self, frames: dict[int, np.ndarray], found: Decoded) -> None:
+        """Takes what it misses from the frames of a plain decode."""
+        for number in self.missing:
             self._pixels[self.rows[number]] = frames[number]
-        self.missing, self.lost = set(), lost
+        self.lost = self.missing & set(found.missing)
+        self.instead = {number: stamp for number, stamp in found.instead.items() if number in self.missing}
+        self.missing = set()
 
 
 def _received(job: Job) -> bool:
