@@ -246,13 +246,18 @@ class TestNoVideos:
         with pytest.raises(VideoError, match="text, not a video"):
             probe(str(tmp_path / name))
 
-    @pytest.mark.parametrize("name", ["art.xbin", "art.jpg", "art.png", "art.bmp", "art.webp", "art.svg"])
+    @pytest.mark.parametrize(
+        "name", ["art.xbin", "art.jpg", "art.png", "art.bmp", "art.webp", "art.gif", "art.avif", "art.svg"]
+    )
     def test_pictures(self, tmp_path, name):
         if name == "art.xbin":
             size = b"\x50\x00\x19\x00"  # 80 x 25 characters
             (tmp_path / name).write_bytes(b"XBIN\x1a" + size + b"\x10\x00" + b"A\x07" * 80 * 25)
         elif name == "art.svg":
             (tmp_path / name).write_text("<svg xmlns='http://www.w3.org/2000/svg'></svg>")
+        elif name == "art.avif":
+            still = ["-frames:v", "1", "-c:v", "libaom-av1", "-cpu-used", "8", "-still-picture", "1"]
+            ffmpeg("-f", "lavfi", "-i", "testsrc=s=64x64", *still, tmp_path / name)
         else:
             Image.fromarray(barcode(5)).save(tmp_path / name)
         with pytest.raises(VideoError, match="not a video"):
@@ -290,7 +295,7 @@ class TestShortCut:
 
     class Frame:
         def __init__(self, number, sound):
-            self.pts, self.sound = 10 * number, sound
+            self.pts, self.sound, self.is_corrupt = 10 * number, sound, False
 
     class Container:
         """Seeks land where the test says, errors come where it says; frames come `delay` packets late."""

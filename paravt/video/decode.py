@@ -147,7 +147,6 @@ class Delivery:
         self.plan, self.size = plan, size
         self.missing = dict(plan.rows)
         self.pixels = np.zeros((len(plan.rows), size[1], size[0], 3), np.uint8)
-
         self.instead: dict[int, int] = {}  # what is missing -> time stamp of the frame in its row
 
     def take(self, key: int, frame) -> None:
@@ -156,9 +155,9 @@ class Delivery:
 
     def stand_in(self, frame, until: int) -> None:
         """Puts a frame in the rows of all that is missing after it and before the time stamp `until`."""
-        for key in [key for key in self.missing if frame.pts < key < until and key not in self.instead]:
-            self.pixels[self.missing[key]] = self._picture(frame)
-            self.instead[key] = frame.pts
+        for key, row in self.missing.items():
+            if frame.pts < key < until and key not in self.instead:
+                self.pixels[row], self.instead[key] = self._picture(frame), frame.pts
 
     def settle(self, damaged: bool) -> None:
         """At the end: in a damaged file nothing stands in for what is missing."""
@@ -183,29 +182,29 @@ def decode_plainly(container, stream, plan: Plan, delivery: Delivery) -> int:
     Returns:
         How many frames came out.
     """
-    last, passed, number, damaged, before = max(delivery.missing, default=-1), 0, -1, False, None
-    patience = 0 if plan.in_order else 2 * REORDER  # after damage, frames come out late
+    count, damaged, before = 0, False, None
+    last = max(delivery.missing, default=-1)
+    passed, patience = 0, 0 if plan.in_order else 2 * REORDER  # after damage, frames come out late
     for _, frames in islice(decoded(container, stream), plan.budget + REORDER):
         damaged = damaged or frames is None
         for frame in frames or ():
-            number += 1
+            key = count if plan.in_order else frame.pts
+            count += 1
             damaged = damaged or frame.is_corrupt
-            key = number if plan.in_order else frame.pts
             if key is None:
                 continue
-            if not plan.in_order and before is not None and not damaged:
-                delivery.stand_in(before, key)
+            if before is not None and not plan.in_order:
+                delivery.stand_in(before, until=key)
             if key in delivery.missing:
                 delivery.take(key, frame)
-            passed += key > last
             before = frame
+            passed += key > last
         if not delivery.missing or passed > patience:
             break
-    else:
-        if not plan.in_order and before is not None and not damaged:
-            delivery.stand_in(before, last + 1)
+    if before is not None and not plan.in_order:
+        delivery.stand_in(before, until=last + 1)
     delivery.settle(damaged)
-    return number + 1
+    return count
 
 
 def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[bool, int]:
@@ -231,13 +230,14 @@ def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[b
                 break
             for frame in frames:
                 progress()
-                stamp = frame.pts if frame.pts is not None else shown
-                shown = max(shown, stamp)
+                if frame.pts is None or frame.is_corrupt:
+                    continue
+                shown = max(shown, frame.pts)
                 # Frames of later segments may come while the last of this one are waited for; of earlier ones, broken.
-                if stamp in delivery.missing and stamp >= segment.start:
-                    if stamp in plan.checks and plan.checks[stamp] != checksum(frame):
+                if frame.pts in delivery.missing and frame.pts >= segment.start:
+                    if frame.pts in plan.checks and plan.checks[frame.pts] != checksum(frame):
                         return False, way.frames
-                    delivery.take(stamp, frame)
+                    delivery.take(frame.pts, frame)
     return True, way.frames
 
 

@@ -8,6 +8,7 @@ import av
 
 # Demuxers and decoders that make pictures of what is not a video.
 TEXT_CODECS = {"ansi", "bintext", "idf", "xbin"}
+STILL_BRANDS = ("avif", "heic", "heix", "mif1")  # of pictures in a container for videos
 HEAD = 4096  # bytes that tell text from a video
 
 
@@ -75,7 +76,8 @@ def _open(path: str):
     except (av.error.FFmpegError, OSError, ValueError) as error:
         kind = "an incomplete or damaged MP4" if head[4:8] == b"ftyp" else "not a video, or damaged"
         raise VideoError(path, f"cannot be opened ({size} bytes, {kind}: {error.strerror})") from None
-    if container.format.name == "image2" or container.format.name.endswith("_pipe"):
+    name, brand = container.format.name, container.metadata.get("major_brand")
+    if name == "image2" or name.endswith("_pipe") or brand in STILL_BRANDS:
         container.close()
         raise VideoError(path, f"a picture, not a video ({size} bytes)")
     return container

@@ -25,6 +25,7 @@ from .workers import progress
 
 CONTAINERS = ("mov,mp4", "matroska")  # presentation times for every packet, and seeks by an index
 CODECS = {"h264", "hevc", "vp8", "vp9", "libdav1d", "libaom-av1", "av1", "mjpeg", "prores"}  # a packet is a frame
+ANIMATIONS = ("gif", "apng", "webp", "jpegxl_anim")  # of one frame they are pictures
 REORDER = 32  # more frames than any decoder holds back
 LATE = 0.05  # share of frames that come out after a later one: fewer are accidents, more are a rule
 NEVER = -(2**62)  # before any time stamp
@@ -140,10 +141,11 @@ def read_packets(path: str, part: int = 0, parts: int = 1) -> Packets:
         fault = _unusual(container, stream)
         try:
             for packet in _part(container, stream, part, parts) if not fault else ():
-                fault = fault or notes.add(packet)
-                if not part and not fault:
-                    fault = notes.look(packet)
-                progress()
+                fault = notes.add(packet) or ("" if part else notes.look(packet))
+                if fault:
+                    break
+                if len(notes.pts) % 256 == 0:
+                    progress()
         except av.error.FFmpegError:
             fault = "cut short or damaged"
         pts, shown = np.array(notes.pts, np.int64), np.array(notes.shown, bool)
@@ -397,6 +399,8 @@ def index_by_decoding(path: str) -> Index:
         # A stream says nothing once its container is closed.
         rate, time_base = float(stream.average_rate or 25), stream.time_base
         name, number = container.format.name, stream.index
+    if len(frames) == 1 and name in ANIMATIONS:
+        raise VideoError(path, f"a picture, not a video ({os.path.getsize(path)} bytes)")
     if not frames:
         raise VideoError(path, f"no frame can be decoded ({os.path.getsize(path)} bytes, {codec})")
     checks = np.array(checks, np.uint32)

@@ -20,6 +20,7 @@ CACHE_BYTES = 128 * 2**20  # of pixels that no clip keeps alive any more
 LEAST = 8  # frames of a job that is worth a worker of its own
 COMPARED = 3  # frames of a job that decord must get right, until it is trusted with the file
 _frames: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # (file, size, backend, index, number) -> its job
+_lock = threading.Lock()
 _recent: OrderedDict = OrderedDict()  # job -> bytes, the least recently used first
 _trusted: dict[tuple, bool] = {}  # (path, modification time, bytes) -> whether decord may serve the file
 _unseekable: set[tuple] = set()  # files whose seeks do not lead where they should
@@ -149,10 +150,11 @@ def _tells(index: Index, numbers: list[int]) -> bool:
 
 
 def _keep(job: Job, size: int) -> None:
-    _recent[job] = size
-    _recent.move_to_end(job)
-    while sum(_recent.values()) > CACHE_BYTES and len(_recent) > 1:
-        _recent.popitem(last=False)
+    with _lock:
+        _recent[job] = size
+        _recent.move_to_end(job)
+        while sum(_recent.values()) > CACHE_BYTES and len(_recent) > 1:
+            _recent.popitem(last=False)
 
 
 def jobs_for(path: str, index: Index, numbers: Sequence[int], size: tuple[int, int], backend: str) -> dict[int, Job]:
@@ -196,7 +198,9 @@ def _say_once(message: str) -> None:
 
 
 def _forget_futures():
-    """After a fork: what the parent's workers were decoding will not come."""
+    """After a fork: what the parent's workers were decoding will not come, and its threads hold no lock."""
+    global _lock
+    _lock = threading.Lock()
     for job in set(_frames.values()):
         job._future, job.order.lock = None, threading.RLock()
 

@@ -4,6 +4,7 @@ import math
 import numbers
 import os
 import signal
+import threading
 import urllib.parse
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
@@ -59,6 +60,7 @@ def local_path(path: str) -> str:
     raise VideoError(path, f"not found as {tried}")
 
 
+_lock = threading.Lock()
 _indices: OrderedDict[tuple, Index] = OrderedDict()  # (path, modification time, bytes) -> index, the newest last
 
 
@@ -66,9 +68,8 @@ def find_index(path: str) -> tuple[str, Index]:
     """The resolved path of a file and its index. Raises [`VideoError`]."""
     path = local_path(path)
     key = (path, *check_file(path))
-    index = _indices.get(key) or _remember(key, _scan(path, key[-1]))
-    _indices.move_to_end(key)
-    return path, index
+    index = _indices.get(key) or _scan(path, key[-1])
+    return path, _remember(key, index)
 
 
 def index_by_decoding(path: str) -> None:
@@ -91,12 +92,22 @@ def _scan(path: str, size: int) -> Index:
 
 
 def _remember(key: tuple, index: Index) -> Index:
-    _indices[key] = index
-    _indices.move_to_end(key)
-    total = sum(kept.nbytes for kept in _indices.values())
-    while total > INDEX_BYTES and len(_indices) > 1:
-        total -= _indices.popitem(last=False)[1].nbytes
+    with _lock:
+        _indices[key] = index
+        _indices.move_to_end(key)
+        total = sum(kept.nbytes for kept in _indices.values())
+        while total > INDEX_BYTES and len(_indices) > 1:
+            total -= _indices.popitem(last=False)[1].nbytes
     return index
+
+
+def _forget_lock():
+    """After a fork: a thread of the parent may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+workers.after_fork(_forget_lock)
 
 
 def probe(path: str) -> VideoInfo:
