@@ -48,7 +48,7 @@ CODECS = {
     }),
     "hevc": ("mp4 mov mkv ts flv avi", {
         "closed": x265("keyint=40:open-gop=0"), "open": x265("keyint=40:bframes=4"),
-        "refresh": x265("keyint=40:intra-refresh=1:bframes=0"), "b": x265("keyint=250:bframes=8"),
+        "refresh": x265("keyint=40:intra-refresh=1:bframes=0"), "b": x265("keyint=250:bframes=8:rc-lookahead=20"),
         "no-b": x265("keyint=60:bframes=0"), "vfr": x265("keyint=40", *GAPS),
     }),
     "av1": ("mp4 mkv webm", {
@@ -211,6 +211,10 @@ def plain_decode(path):
     in_order = bool(pts) and None not in pts and ((np.diff(stamps) > 0).all() or (np.diff(pts) < 0).mean() > 0.1)
     if in_order:  # times of decoding, whichever frame has them
         pts = sorted(pts)
+    ranks = np.argsort(np.argsort([0 if stamp is None else stamp for stamp in pts], kind="stable"))
+    astray = np.abs(ranks - np.arange(len(pts))) > 40
+    if None not in pts and astray.any():  # Ogg that was cut: times before zero become times of another age
+        return Truth(None, pictures, {0: pts[0] * seconds})
     if None in pts or (in_order and len(set(pts)) < len(pts)):  # MPEG-PS: a time stamp here and there
         known = {i: stamp * seconds for i, stamp in enumerate(pts) if stamp is not None}
         return Truth(None, pictures, known)
@@ -219,12 +223,14 @@ def plain_decode(path):
     return Truth((times - times[:1]) * seconds, [pictures[i] for i in order])
 
 
-def requests(path, duration):
-    """Times for K = 4, 16 and 64 frames of the whole, and for two windows."""
+def requests(path, truth):
+    """All times at which something is shown; times for K = 4, 16 and 64 frames of the whole, and for two windows."""
     draw = random.Random(path.name)
+    yield sorted(set(truth.times.tolist()))
     for k in (4, 16, 64):
         yield choose_times(str(path), k)
     for _ in range(2):
+        duration = probe(str(path)).duration
         start = draw.uniform(0, duration * 0.8)
         yield choose_times(str(path), draw.randint(1, 12), start, draw.uniform(start + duration * 0.1, duration))
 
@@ -253,9 +259,7 @@ def test_what_is_read_is_what_a_plain_decode_shows(case, maker, monkeypatch):
         return found
 
     monkeypatch.setattr(timeline, "result", counted)
-    duration = probe(str(path)).duration
-    # All that is shown, and then the requests of training.
-    for times in [sorted(set(truth.times.tolist())), *requests(path, duration)]:
+    for times in requests(path, truth):
         jobs._recent.clear()
         decoded.clear()
         due = np.searchsorted(truth.times, np.array(times) + 1e-6, "right") - 1  # the frames on screen

@@ -10,7 +10,7 @@ decoded once from its start, and what comes out is the index, with a checksum of
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, pairwise
@@ -428,7 +428,7 @@ def _own_times(frames: list[tuple], stamps: list) -> np.ndarray | None:
     late = (times < np.maximum.accumulate(times)).mean()
     if late > (0 if _increasing(stamps) else LATE):
         return None  # times of decoding: frames change places, their time stamps do not (AVI)
-    if len(np.unique(times)) < (1 - LATE) * len(times) or not _nearly_sorted(times):
+    if len(np.unique(times)) < (1 - LATE) * len(times) or _astray(times).any():
         return None
     return times
 
@@ -437,35 +437,38 @@ def _increasing(stamps: list) -> bool:
     return all(earlier < later for earlier, later in pairwise(stamp for stamp in stamps if stamp is not None))
 
 
-def _nearly_sorted(times: np.ndarray) -> bool:
-    """Whether hardly a frame is far from its place; or else time begins anew within the file."""
+def _astray(times: np.ndarray) -> np.ndarray:
+    """Which frames have a time far from their place: time stamps gone wrong, or time that begins anew in the file."""
     ranks = np.argsort(np.argsort(times, kind="stable"))
-    return (np.abs(ranks - np.arange(len(times))) > REORDER).sum() <= REORDER
+    return np.abs(ranks - np.arange(len(times))) > REORDER
 
 
 def _times_in_order(path: str, frames: list[tuple], step: int) -> np.ndarray:
     """Strictly increasing times for the frames of a plain decode in their order, out of what time stamps there are."""
     times = [dts if pts is None else pts for pts, dts in frames]
-    places = [i for i, time in enumerate(times) if time is not None]
-    if not places:
+    places = np.array([i for i, time in enumerate(times) if time is not None], np.int64)
+    if not len(places):
         raise VideoError(path, "its frames have no time stamps")
     known = np.array([times[i] for i in places], np.int64)
-    if _nearly_sorted(known):
-        known.sort()
+    astray = _astray(known)
+    if astray.sum() <= REORDER:
+        places, known = places[~astray], np.sort(known[~astray])
         first = np.append(True, np.diff(known) > 0)  # of several at one time
-        places, known = np.array(places)[first], known[first]
+        places, known = places[first], known[first]
     last, shift, steady = None, 0, []
     for time in _spread(places, known, len(times), step):
         if last is not None and time + shift <= last:
-            shift = last + step - time
+            shift = last + step - time  # time begins anew
         last = time + shift
         steady.append(last)
     return np.array(steady, np.int64)
 
 
-def _spread(places: Sequence[int], known: np.ndarray, count: int, step: int) -> list[int]:
+def _spread(places: np.ndarray, known: np.ndarray, count: int, step: int) -> list[int]:
     """`count` times, `known` in some places: spread evenly between these, and `step` apart at both ends."""
+    times = np.interp(np.arange(count), places, known).round().astype(np.int64)
+    times[places] = known  # exactly: large ones are no floats
     first, last = int(places[0]), int(places[-1])
-    inner = np.interp(np.arange(first, last + 1), places, known).round().astype(np.int64).tolist()
-    before = [inner[0] - step * i for i in range(first, 0, -1)]
-    return before + inner + [inner[-1] + step * i for i in range(1, count - last)]
+    times[:first] = known[0] - step * np.arange(first, 0, -1)
+    times[last + 1 :] = known[-1] + step * np.arange(1, count - last)
+    return times.tolist()
