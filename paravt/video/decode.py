@@ -41,10 +41,13 @@ class Plan:
     How to get at frames.
 
     Attributes:
+        stream: number of the stream in the file.
         rows: what tells each wanted frame, and its row in the output: a time stamp, or its number where `in_order`.
         segments: the short cut, in the order of the file; without one, the file is decoded from its start.
         checks: the checksum that a picture must have, for frames whose checksum is known.
-        budget: packets that may be passed over on the way to key frames, in all.
+        budget: packets of the stream: no more are decoded, nor passed over on the way to key frames.
+        rotation, mirrored: how pictures are turned upright, as in [`VideoInfo`].
+        times, num_frames, fps: seconds of the frames, and what the whole file shows, which decord must see, too.
     """
 
     stream: int
@@ -55,7 +58,7 @@ class Plan:
     budget: int
     rotation: int
     mirrored: bool
-    times: list[float]  # seconds, and the number of all frames and their rate: for decord alone
+    times: list[float]
     num_frames: int
     fps: float
 
@@ -91,9 +94,12 @@ def make_plan(index: Index, numbers: list[int], seek: bool = True) -> Plan:
     keys = numbers if index.in_order else pts
     segments: dict[int, Segment] = {}
     if seek and len(numbers) and (index.entry[numbers] >= 0).all():
+        starts = index.starts.tolist()
         for entry, stamp in zip(index.entry[numbers].tolist(), pts, strict=True):
-            start, before = int(index.starts[entry]), int(index.starts[entry - 1]) if entry else None
-            segments.setdefault(entry, Segment(start, (start, before) if entry else (None,), [])).wanted.append(stamp)
+            if entry not in segments:
+                seeks = (starts[entry], starts[entry - 1]) if entry else (None,)
+                segments[entry] = Segment(starts[entry], seeks, [])
+            segments[entry].wanted.append(stamp)
     return Plan(
         index.stream,
         {key: row for row, key in enumerate(keys)},

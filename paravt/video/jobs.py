@@ -47,8 +47,12 @@ class Order:
         frames = dict(zip(numbers, found.pixels, strict=True))
         for job in jobs:
             job.fill(frames, found)
+        self.mend(found)
+
+    def mend(self, found: Decoded) -> None:
+        """Replaces the index of a file whose packets promise what no decoder shows, for those who ask from now on."""
         if found.instead:
-            timeline.index_by_decoding(self.path)  # the packets promise what no decoder shows
+            timeline.index_by_decoding(self.path)
 
 
 class Job:
@@ -94,6 +98,7 @@ class Job:
         self.missing = set(found.missing)
         if found.plain:
             self.missing, self.lost, self.instead = set(), self.missing, found.instead
+            self.order.mend(found)
         if not found.seeks:
             _unseekable.add(self.order.file)
         if self.order.backend != "pyav":
