@@ -20,6 +20,10 @@ torch.set_num_threads(2)
 RANKS = Path(__file__).parent / "ranks.py"
 
 
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="make and read all files of the video matrix, not a sample")
+
+
 def barcode(number, width=192, height=96):
     """A picture that tells its own number: 12 bars of 16 pixels, least significant bit first."""
     picture = np.zeros((height, width, 3), np.uint8)

@@ -199,7 +199,7 @@ class TestFrameBudgetCollator:
 
 class TestLookAhead:
     def test_a_batch_decodes_while_the_one_before_is_in_use(self, toy_processor, toy_rows, monkeypatch):
-        from paravt.video import decode, passes, timeline
+        from paravt.video import decode, jobs, timeline
 
         asked, schedule = [], timeline.schedule
 
@@ -208,7 +208,7 @@ class TestLookAhead:
             return schedule(function, *args)
 
         monkeypatch.setattr(timeline, "schedule", counted)
-        passes._recent.clear()
+        jobs._recent.clear()
         collator = FrameBudgetCollator(toy_processor, [7], max_pixels=1024)
         first = collator(toy_rows[:2])
         assert len(asked) == 2  # nobody has looked at a frame yet
@@ -216,7 +216,7 @@ class TestLookAhead:
             for frame in row["images"]:
                 frame.load()
                 frame.clip.release()
-        passes._recent.clear()
+        jobs._recent.clear()
         again = collator(toy_rows[:2])  # the next micro-step of the same batch
         assert len(asked) == 2 and [r["images"] for r in again] == [r["images"] for r in first]
         collator(toy_rows[2:4])

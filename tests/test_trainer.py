@@ -254,7 +254,7 @@ class TestStep:
     def test_frames_decode_once_per_video_and_budget_whatever_the_micro_steps(
         self, tmp_path, toy_checkpoint, processor, toy_rows, monkeypatch
     ):
-        from paravt.video import decode, passes, timeline
+        from paravt.video import decode, jobs, timeline
 
         decoded = []
         schedule = timeline.schedule
@@ -265,7 +265,7 @@ class TestStep:
             return schedule(function, *args)
 
         monkeypatch.setattr(timeline, "schedule", counted)
-        passes._recent.clear()
+        jobs._recent.clear()
         args = config(tmp_path, gradient_accumulation_steps=4, frame_budgets=[4, 8], max_steps=1)
         rows = Dataset.from_list(toy_rows[:4])
         trainer = ParaGRPOTrainer(toy_checkpoint, spread, args, train_dataset=rows, processing_class=processor)
