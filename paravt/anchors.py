@@ -5,11 +5,12 @@ The grammar of a turn is `<think>...</think>` followed by one or more `<tool_cal
 tokenizer. A completion is read turn by turn, a turn being a run of sampled tokens with the think prefix before it.
 """
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .parser import ToolCall, parse_tool_calls
+from .parser import NAME, ToolCall, parse_tool_calls
 
 
 # Why a rollout does not keep the grammar. A rollout has one reason: the first that is found.
@@ -128,7 +129,9 @@ def split_turns(token_ids: Sequence[int], mask: Sequence[int], tokenizer) -> lis
     return turns
 
 
-def parse_turn(text: str, last: bool = True, ended: bool = True) -> ParsedTurn:
+def parse_turn(
+    text: str, last: bool = True, ended: bool = True, is_tool: Callable[[str], bool] | None = None
+) -> ParsedTurn:
     """
     Parses one turn, its think prefix included.
 
@@ -136,10 +139,14 @@ def parse_turn(text: str, last: bool = True, ended: bool = True) -> ParsedTurn:
         text (`str`): The turn.
         last (`bool`): Whether it is the last one. An answer counts in that only.
         ended (`bool`): Whether it ended by itself rather than at its token limit.
+        is_tool (`Callable`, *optional*): Whether other people's rollouts have a tool of a name beside `crop_video`.
     """
     calls = parse_tool_calls(text)
     marks = _marks(text, calls)
-    good_calls = [call for call in calls if isinstance(call, ToolCall) and _is_closed(text, call)]
+    good_calls = [
+        call for call in calls if _is_closed(text, call)
+        and (isinstance(call, ToolCall) or is_tool is not None and _calls_other_tool(_text_of(text, call), is_tool))
+    ]  # fmt: skip
     tags = [tag for call in good_calls for tag in _call_tags(call)]
 
     think_tags = _well_formed_think(text, marks)
@@ -177,7 +184,17 @@ def _text_of(text: str, call) -> str:
     return text[call.span[0] : call.span[1]]
 
 
-def _is_closed(text: str, call: ToolCall) -> bool:
+def _calls_other_tool(block: str, is_tool: Callable[[str], bool]) -> bool:
+    """Whether a closed block is a call, as JSON, of somebody else's tool. `crop_video` is up to the parser."""
+    try:
+        call = json.loads(block.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+    except (ValueError, RecursionError):
+        return False
+    name = call.get("name") if isinstance(call, dict) else None
+    return isinstance(name, str) and name != NAME and isinstance(call.get("arguments", {}), dict) and is_tool(name)
+
+
+def _is_closed(text: str, call) -> bool:
     return re.fullmatch(r"(?s)<tool_call>.*</tool_call>", _text_of(text, call)) is not None
 
 
@@ -292,6 +309,7 @@ def structural_credit(
     *,
     tags: Mapping[str, float] | Iterable[str],
     penalty: float,
+    is_tool: Callable[[str], bool] | None = None,
 ) -> list[float]:
     """
     Credit of each token of a completion.
@@ -302,6 +320,7 @@ def structural_credit(
         tokenizer: The tokenizer of the ids.
         tags (`Mapping[str, float]` or `Iterable[str]`): Anchored tags and their credit (1 if only named).
         penalty (`float`): Subtracted at the break token of a turn that leaves the grammar.
+        is_tool (`Callable`, *optional*): Whether there is a tool of a name, beside `crop_video`.
 
     Returns:
         `list[float]`: (T,) the credit of a tag on every sampled token that overlaps it by a character, where its
@@ -311,7 +330,7 @@ def structural_credit(
     credit = [0.0] * len(token_ids)
     turns = split_turns(token_ids, mask, tokenizer)
     for turn in turns:
-        parsed = parse_turn(turn.text, last=turn is turns[-1], ended=turn.ended)
+        parsed = parse_turn(turn.text, turn is turns[-1], turn.ended, is_tool)
         for start, end, tag in parsed.tags:
             if tag not in weights:
                 continue
@@ -325,13 +344,15 @@ def structural_credit(
     return credit
 
 
-def first_fault(token_ids: Sequence[int], mask: Sequence[int], tokenizer) -> Fault | None:
+def first_fault(
+    token_ids: Sequence[int], mask: Sequence[int], tokenizer, is_tool: Callable[[str], bool] | None = None
+) -> Fault | None:
     """Why a completion is not parseable; `None` if every turn keeps the grammar, and the last one answers."""
     turns = split_turns(token_ids, mask, tokenizer)
     if not turns:
         return Fault("nothing_sampled", 0)
     for number, turn in enumerate(turns):
-        parsed = parse_turn(turn.text, last=turn is turns[-1], ended=turn.ended)
+        parsed = parse_turn(turn.text, turn is turns[-1], turn.ended, is_tool)
         if parsed.fault is not None:
             return replace(parsed.fault, turn=number)
     if not parsed.answered:

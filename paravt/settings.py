@@ -119,16 +119,11 @@ def settings_of(
             source, saved = f"saved in {folder}", found
             break
     settings = saved.override(**given)
-    named = [name for name, value in given.items() if value is not None]
-    taken = {name: value for name, value in asdict(settings).items() if name not in named}
-    report(f"rollout settings, {source}: {_listed(taken)}")
-    if named:
-        report(f"rollout settings, given: {_listed({name: asdict(settings)[name] for name in named})}")
+    for title, were_given in ((source, False), ("given", True)):
+        values = {name: v for name, v in asdict(settings).items() if (given.get(name) is not None) == were_given}
+        if values:
+            report(f"rollout settings, {title}: {', '.join(f'{name} {value!r}' for name, value in values.items())}")
     return settings
-
-
-def _listed(values: dict) -> str:
-    return ", ".join(f"{name} {value!r}" for name, value in values.items())
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

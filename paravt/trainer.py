@@ -80,6 +80,12 @@ class ParaGRPOTrainer(GRPOTrainer):
                 images = max(*args.frame_budgets, args.crop_frames)
                 tokens = max(1, args.max_pixels // MULTIPLE**2)
                 VLLMEngine.from_trainer(self).check(images, tokens, args.max_completion_length)
+        # Whether a call of a tool of this name may be one: other people's rollouts have other tools than ours.
+        self._is_tool = None
+        if self.tools:
+            self._is_tool = {tool.__name__ for tool in self.tools}.__contains__
+        elif not isinstance(self.rollout_func, ParallelRollout):
+            self._is_tool = lambda name: True
         self._weigh_rewards()
         self._videos_seen = self._videos_failed = 0
         # Of the current generation batch: rows that do not count (ranks * B,), and rollouts of this rank.
@@ -172,13 +178,20 @@ class ParaGRPOTrainer(GRPOTrainer):
             output["advantages"] = output["advantages"] * sampled
         if "importance_sampling_ratio" in output and "truncate" in self.args.vllm_importance_sampling_mode:
             self._log_truncated(mode, output["importance_sampling_ratio"], sampled)
-        self._log_rollouts(mode, inputs, [first_fault(*rollout, self._tokenizer) for rollout in self._rollouts])
+        self._log_rollouts(mode, inputs, self._faults())
         return output
 
     def _credit(self, rollouts: list[tuple[list[int], list[int]]]) -> list[list[float]]:
         """Credit per token of each rollout, from its token ids and mask."""
         tags, penalty = self.args.anchor_tags, self.args.anchor_penalty
-        return [structural_credit(*rollout, self._tokenizer, tags=tags, penalty=penalty) for rollout in rollouts]
+        return [
+            structural_credit(*rollout, self._tokenizer, tags=tags, penalty=penalty, is_tool=self._is_tool)
+            for rollout in rollouts
+        ]
+
+    def _faults(self) -> list[Fault | None]:
+        """Why each rollout is not parseable."""
+        return [first_fault(*rollout, self._tokenizer, self._is_tool) for rollout in self._rollouts]
 
     def _generate(self, prompts):
         prompt_ids, ids, mask, completions, *rest = super()._generate(prompts)

@@ -49,7 +49,7 @@ def _tokenizer(toy_tokenizer, *tokens: str, **named: str) -> PreTrainedTokenizer
 def text_model(toy_tokenizer):
     """A Qwen3 and its tokenizer."""
     tokenizer = _tokenizer(toy_tokenizer)
-    tokenizer.chat_template = _template("qwen3_training")
+    tokenizer.chat_template = _template("qwen3")
     set_seed(0)
     return Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **TEXT)), tokenizer
 

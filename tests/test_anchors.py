@@ -225,6 +225,31 @@ GOOD = "<think>a</think><answer>b</answer>"
 CALLING = f"<think>a</think>{CALL}"
 
 
+class TestOtherTools:
+    LOOK = '<tool_call>\n{"name": "look", "arguments": {"where": "left"}}\n</tool_call>'
+
+    @pytest.mark.parametrize(
+        ("call", "is_tool", "good"),
+        [
+            (LOOK, None, False),
+            (LOOK, lambda name: name == "look", True),
+            (LOOK, lambda name: False, False),
+            (LOOK.replace("}}", "}"), lambda name: True, False),  # no JSON
+            ('<tool_call>{"name": 3}</tool_call>', lambda name: True, False),
+            ('<tool_call>{"name": "look"}</tool_call>', lambda name: True, True),
+            (LOOK[: -len("</tool_call>")], lambda name: True, False),
+            (BAD_CALL, lambda name: True, False),  # our own tool is up to the parser
+            (CALL, lambda name: False, True),
+        ],
+    )
+    def test_their_calls_count_where_they_are_named(self, tokenizer, call, is_tool, good):
+        ids, mask = encode(tokenizer, (f"<think>a</think>{call}<|im_end|>", 1))
+        credit = structural_credit(ids, mask, tokenizer, tags=TAGS, penalty=0.5, is_tool=is_tool)
+        assert (0.3 in credit, -0.5 in credit) == (good, not good)
+        reason = first_fault(ids, mask, tokenizer, is_tool).reason
+        assert (reason == "calls_in_last_turn") == good
+
+
 class TestFault:
     # The turns of a rollout, each with what stands before the place of the fault: a turn number and a text.
     @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 import asyncio
 import json
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from paravt.judge import JudgeReward
-from paravt.rewards import accuracy_reward
+from paravt.rewards import accuracy_reward, tool_reward
 
 
 class Judge(BaseHTTPRequestHandler):
@@ -117,11 +118,33 @@ def test_accuracy_leaves_open_ended_rows_to_the_judge():
     assert accuracy_reward(completions, mode="judge", answer=["B", "red"], question_type=["mcq", "oe"]) == [1.0, None]
 
 
+def test_a_tool_call_was_right_if_the_judge_says_so(judge):
+    """Words in common are not enough, and none are needed; one round of requests serves both rewards."""
+    completions = ["<answer>red</answer>", "<answer>reddish</answer>", "<answer>B</answer>", "<answer>red</answer>"]
+    calls = [[{"status": "ok", "turn": 0}]] * 3 + [[]]
+    columns = {
+        "answer": ["red", "reddish or so", "B", "red"], "question_type": ["oe", "oe", "mcq", "oe"],
+        "tool_calls": calls,
+    }  # fmt: skip
+    asked, score = [], judge._score
+    judge._score = lambda *args: (asked.append(args), score(*args))[1]
+
+    async def both():
+        return await asyncio.gather(judge(completions, **columns), judge.tool_reward(completions, **columns))
+
+    assert asyncio.run(both()) == [[1.0, 0.0, None, 1.0], [0.8, 0.3, 0.8, 0.0]]
+    assert len(asked) == 4
+    assert tool_reward(completions, **columns) == [0.8, 0.8, 0.8, 0.0]  # words in common
+    asyncio.run(both())
+    assert len(asked) == 8  # what was asked once is asked anew later
+
+
 def test_trl_awaits_it():
     from trl.trainer.utils import get_callable_name, is_async_callable
 
     reward = JudgeReward("m")
     assert is_async_callable(reward) and get_callable_name(reward) == "judge_reward"
+    assert is_async_callable(reward.tool_reward) and get_callable_name(reward.tool_reward) == "tool_reward"
 
 
 @pytest.mark.slow
@@ -151,13 +174,17 @@ def test_training_with_a_judge(judge, toy_checkpoint, toy_rows, tmp_path):
         max_pixels=1024,
         frame_budgets=[4],
         save_strategy="no",
+        tool_weight=0.5,
     )
     trainer = ParaGRPOTrainer(
         toy_checkpoint,
-        [accuracy_reward, format_reward, judge],
+        [partial(accuracy_reward, mode="judge"), format_reward, judge, judge.tool_reward],
         args,
         train_dataset=Dataset.from_list(toy_rows),
         processing_class=prepare_processor(AutoProcessor.from_pretrained(toy_checkpoint), 1024),
     )
+    assert trainer.reward_weights.tolist() == [1.0, 1.0, 1.0, 0.5]
     trainer.train()
-    assert "rewards/judge_reward/mean" in trainer.state.log_history[0]
+    logs = trainer.state.log_history[0]
+    assert "rewards/judge_reward/mean" in logs and "rewards/tool_reward/mean" in logs
+    assert all(score is not None for score in trainer._accuracies)  # open-ended ones too: the judge's

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -250,6 +251,27 @@ class TestStep:
         table = pd.read_parquet(file)
         first = table["completion"][0][0]
         assert first["role"] == "assistant" and first["content"].startswith("<think>\n") and "<|im_" not in str(first)
+
+    def test_each_picture_is_logged_once(self, tmp_path, toy_checkpoint, processor, toy_rows, monkeypatch):
+        """For W&B: 4 frames of each of 2 prompts, not of each of 8 rollouts; with the first rollout of a group."""
+        made, tables = [], []
+        fake = SimpleNamespace(
+            run=object(), Image=lambda picture: made.append(picture) or picture.size,
+            Table=lambda dataframe: tables.append((dataframe, list(made))), log=lambda values: None,
+        )  # fmt: skip
+        monkeypatch.setattr("trl.trainer.grpo_trainer.wandb", fake, raising=False)
+        args = config(
+            tmp_path, log_completions=True, frame_budgets=[4], num_completions_to_print=1,
+            per_device_train_batch_size=8,
+        )  # fmt: skip
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows), processing_class=processor
+        )
+        trainer.args.report_to = ["wandb"]
+        trainer.train()
+        table, made = tables[0]  # TRL logs once more at the end
+        assert len(made) == 8 and [len(pictures) for pictures in table["image"]] == [4, 0, 0, 0, 4, 0, 0, 0]
+        assert len({picture.tobytes() for picture in made}) == 8 and len(table["prompt"]) == 8
 
     def test_frames_decode_once_per_video_and_budget_whatever_the_micro_steps(
         self, tmp_path, toy_checkpoint, processor, toy_rows, monkeypatch

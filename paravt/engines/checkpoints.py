@@ -102,11 +102,7 @@ def merge(base: str, adapter: str, folder: str | None = None) -> str:
 
     ours = folder is None
     folder = folder or os.path.join(adapter, "merged")
-<<<<<<< HEAD
-    if _is_merged(base, adapter, folder):
-=======
     if is_merged(base, adapter, folder):
->>>>>>> rows
         return folder
     marker = os.path.join(folder, MERGED_FROM)
     if not ours and not os.path.exists(marker) and os.path.isdir(folder) and os.listdir(folder):
@@ -119,25 +115,6 @@ def merge(base: str, adapter: str, folder: str | None = None) -> str:
     if settings is not None:
         settings.save(folder)
     with open(marker, "w", encoding="utf-8") as file:  # last: it says that all is written
-<<<<<<< HEAD
-        json.dump(_made_of(base, adapter), file)
-    return folder
-
-
-def _made_of(base: str, adapter: str) -> dict[str, str]:
-    return {"base": base_fingerprint(base), "adapter": adapter_fingerprint(adapter)}
-
-
-def _is_merged(base: str, adapter: str, folder: str) -> bool:
-    """Whether the folder has a whole model, made of this base and this adapter."""
-    marker = os.path.join(folder, MERGED_FROM)
-    if not os.path.exists(marker):
-        return False
-    with open(marker, encoding="utf-8") as file:
-        return json.load(file) == _made_of(base, adapter)
-
-
-=======
         json.dump(_origin(base, adapter), file)
     return folder
 
@@ -155,7 +132,6 @@ def _origin(base: str, adapter: str) -> dict[str, str]:
     return {"base": base_fingerprint(base), "adapter": adapter_fingerprint(adapter)}
 
 
->>>>>>> rows
 def adapter_fingerprint(adapter: str) -> str:
     """A hash of an adapter's files, which a new training under the same path changes."""
     if not os.path.isdir(adapter):
@@ -195,11 +171,7 @@ def trainable(model: str) -> str:
         return model
     folder = os.path.join(adapter, "merged")
     with PartialState().main_process_first():
-<<<<<<< HEAD
-        if not _is_merged(base, adapter, folder):
-=======
         if not is_merged(base, adapter, folder):
->>>>>>> rows
             # In a process of its own: in one that trains with ZeRO-3 all that is loaded is sharded over the ranks.
             done = subprocess.run([sys.executable, "-m", "paravt.engines.checkpoints", adapter])
             if done.returncode:
