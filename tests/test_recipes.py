@@ -208,6 +208,27 @@ class TestSupervisedOptions:
             self.losses(sft, tmp_path, max_length=20)
 
 
+def test_a_benchmark_prints_as_it_measures_and_goes_on(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(os.path.join(RECIPES, "bench"))
+    monkeypatch.syspath_prepend(RECIPES)
+    from script import Rows
+
+    def breaks():
+        yield 2.0
+        assert "first" in capsys.readouterr().out  # already printed
+        raise MemoryError("no room")
+
+    rows = Rows("title")
+    rows.measure(["first", "second"], breaks)
+    rows.measure(["third"], lambda: [3.0], "first")
+    rows.measure(["fourth"], lambda: [1.0], "second")
+    assert rows.attempt("engine", lambda: 1 / 0) is None
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["first", "and", "second:", "left", "out,", "MemoryError:", "no", "room"]
+    assert lines[1:3] == [["third", "3.00", "1.50"], ["fourth", "1.00", "-"]]
+    assert lines[3][:3] == ["engine:", "left", "out,"]
+
+
 @pytest.mark.slow
 class TestRecipes:
     def test_somebody_elses_rows_train(self, row_file, clips, toy_checkpoint, tmp_path):

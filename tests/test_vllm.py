@@ -1,6 +1,7 @@
 """The rollout on the real vLLM engine, its CPU build. `.ci/run` runs these in an environment of their own."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -121,20 +122,6 @@ class TestVLLMEngine:
         limits = [12] * len(prompts)
         engine = VLLMEngine(llm, processor, {"temperature": 1.0, "repetition_penalty": 3.0, "top_p": 0.5}).greedy()
         assert generate(engine, prompts, limits) == generate(VLLMEngine(llm, processor), prompts, limits)
-
-    def test_arguments_of_the_engine_and_what_to_lower_when_memory_is_short(self, checkpoint, monkeypatch):
-        from paravt.engines import load_engine
-
-        monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        options = {"engine": "vllm", "dtype": "float32", "max_pixels": 1024, "max_length": 512}
-        engine = load_engine(checkpoint, **options, engine_args={"max_num_seqs": 3, "enforce_eager": True})
-        assert engine.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs == 3
-        monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE")
-        lower = r"desired CPU memory utilization[\s\S]*lower it: `--engine_args '{\"gpu_memory_utilization\": 0\."
-        with pytest.raises(RuntimeError, match=lower):
-            load_engine(checkpoint, **options, engine_args={"gpu_memory_utilization": 1.0})
-        with pytest.raises(ValueError, match="max_model_len"):  # another fault: its own words, and no advice
-            load_engine(checkpoint, **options | {"max_length": 10_000_000})
 
     def test_limits_are_checked_with_the_setting_to_change(self, llm, processor):
         engine = VLLMEngine(llm, processor)
@@ -415,3 +402,37 @@ def play_on_two_ranks(folder, *arguments):
     settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     ranks = two_ranks(folder, RANKS, *arguments, **settings)
     assert ranks.code == 0 and all("is right" in text for text in ranks.stdout), str(ranks)
+
+
+STARTS = """
+import os, sys
+from paravt.engines import load_engine
+
+if __name__ == "__main__":
+    options = {"engine": "vllm", "dtype": "float32", "max_pixels": 1024, "max_length": 512}
+    engine = load_engine(sys.argv[1], **options, engine_args={"max_num_seqs": 3, "enforce_eager": True})
+    print("sequences", engine.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs)
+    del engine, os.environ["VLLM_CPU_KVCACHE_SPACE"]
+    for wrong in ({"engine_args": {"gpu_memory_utilization": 1.0}}, {"max_length": 10_000_000}):
+        try:
+            load_engine(sys.argv[1], **options | wrong)
+        except Exception as error:
+            print(type(error).__name__, error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_arguments_of_the_engine_and_what_to_lower_when_memory_is_short(checkpoint, tmp_path, processes):
+    """In the process that asks, and in one of its own, whose reasons its log has alone."""
+    (tmp_path / "start.py").write_text(STARTS)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "start.py", checkpoint], capture_output=True, text=True, timeout=600,
+        env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": processes},
+    )  # fmt: skip
+    assert "sequences 3" in done.stdout, done.stdout[-2000:] + done.stderr[-3000:]
+    lower = (
+        """RuntimeError vLLM did not start[\\s\\S]*lower it: `--engine_args '{"gpu_memory_utilization": 0\\.\\d+}'`"""
+    )
+    assert re.search(lower, done.stdout), done.stdout[-2000:] + done.stderr[-3000:]
+    other = done.stdout.partition("max_num_seqs`.")[2]  # another fault: in its own words, without advice on memory
+    assert "max_model_len" in other and "did not start" not in other, done.stdout[-2000:]

@@ -17,7 +17,8 @@ from paravt.engines import Sample
 from paravt.parser import ToolCall, render_tool_call
 
 
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# In front of the installed packages: one of them is called `evaluate` as well.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from ask import toy_model  # noqa: E402, F401 - for the other benchmarks
 
 
