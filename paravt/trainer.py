@@ -44,8 +44,8 @@ class ParaGRPOTrainer(GRPOTrainer):
     Arguments are those of [`~trl.GRPOTrainer`], with a [`ParaGRPOConfig`] as `args`.
 
     Of its private methods, which may change with each version of TRL, it overrides `_generate`, `_calculate_rewards`,
-    `_compute_loss` and `_generate_and_score_completions`, and it uses `_metrics`, `_logs`, `_tokenizer`, `_is_vlm`,
-    `_step` and `_buffered_inputs`.
+    `_generate_and_score_completions` and `_compute_loss`, and it uses `_buffered_inputs`, `_is_vlm`, `_logs`,
+    `_metrics`, `_step` and `_tokenizer`.
     """
 
     _tag_names = ["trl", "para-grpo"]
