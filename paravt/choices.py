@@ -35,10 +35,10 @@ MAX_LENGTH = 1200  # characters: of a longer text, its beginning and its end are
 
 _OPEN = r"[\s(\[{<\"'“”‘’«»「『【《]{0,4}"
 _CLOSE = r"[)\]}>\"'“”‘’«»」』】》]{0,4}"
-# Neither part of a word nor of C'est, X-ray, A.M., C++, R&B.
+# Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D.
 _LETTER = (
-    r"(?<![\p{Latin}\d]|[\p{Latin}\d][-'’&])[A-Za-z]"
-    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|[-&]\p{Latin}|[+#]|\.\p{Latin}(?!\p{Latin}))"
+    r"(?<![\p{Latin}\d]|[\p{Latin}\d][-'’&]|(?<!\p{Latin})\p{Latin}[–—~])[A-Za-z]"
+    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|[-&]\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
 )
 _OPTION = pattern_of("option")
 _OR = pattern_of("join")
@@ -69,6 +69,13 @@ _DENIED_BEFORE = regex.compile(
 _DENIED_AFTER = regex.compile(
     rf"{_CLOSE}[\s:–—-]{{0,3}}{pattern_of('denied')}(?! (?:the |option )?(?-i:[A-Z])\b)"  # but: "B, not A"
     rf"|\s{pattern_of('condition')}|\?\s?{_NOT}",
+    regex.IGNORECASE,
+)
+_DENIED_THING = regex.compile(
+    rf"{_NOT}(?: [^\s.,;:]+){{0,4}} ?\((?:{_OPTION} )?$", regex.IGNORECASE
+)  # not the dog (B)
+_AFTER_OPTION = regex.compile(
+    r"(?:options?|opci[óo]n|opção|opzione|alternativ[ae]|variante|вариант|phương án)[ :#-]{0,2}[(\[\"']?$",
     regex.IGNORECASE,
 )
 _CASE_BEFORE = regex.compile(
@@ -157,6 +164,8 @@ class Form:
             filler = match.groupdict().get("filler") or ""
             if _DENIED_BEFORE.search(filler) or _is_denied(text, said.start, said.end, lead):
                 continue
+            if self.mention and _DENIED_THING.search(text[max(0, said.start - 80) : said.start]):
+                continue
             if len(said.letters) == 1 and not self._is_label(text, said):
                 continue
             yield said
@@ -167,6 +176,8 @@ class Form:
         if letter == "I" and text.startswith(", ", said.end):
             return False
         free = letter.isupper() and letter not in _WORD_LETTERS and not self.strict
+        if letter.isupper() and _AFTER_OPTION.search(text[max(0, said.start - 30) : said.start]):
+            return True
         return free or _CONNECTIVE.match(text, said.end) is not None
 
 
@@ -262,7 +273,7 @@ FORMS = (
     ),
     Form(
         "letter before words",
-        rf"\A{LETTERS}(?=\s|[^\p{{Latin}}\d])",
+        rf"\A{LETTERS}(?=\s|[^\p{{Latin}}\d])(?![^.,;!?\n]*{_NOT}(?! (?:option )?(?-i:[A-Z])\b))",
         (("B the dog", "B"), ("b) the dog", "B")),
         lonely=True,
         explicit=False,
@@ -435,11 +446,15 @@ def _decide(text: str, labels: Sequence[str], forms: Sequence[Form]) -> tuple[st
 
 
 def _last_word(text: str, statements: list[Statement]) -> list[Statement]:
-    """The statements from the last one back to where an argument, of five words or more, leads from another letter."""
+    """
+    The statements from the last one back to where an argument, of five words or more, leads from another letter, or a
+    list is narrowed.
+    """
     for i in range(len(statements) - 1, 0, -1):
         earlier, later = statements[i - 1 : i + 1]
         argument = len(words_of(text[earlier.end : later.start])) >= 5
-        if argument and set(earlier.letters) != set(later.letters):
+        narrowed = earlier.end <= later.start and set(later.letters) < set(earlier.letters)
+        if narrowed or (argument and set(earlier.letters) != set(later.letters)):
             return statements[i:]
     return statements
 

@@ -58,11 +58,12 @@ class Language:
 LANGUAGES = {
     "English": Language(
         answer=(
+            r"result|"
             r"(?:one|option|choice|statement|description) (?:that|which)(?! is (?:wrong|false|incorrect|"
             r"not))|option(?= is )|answers?(?! choices| options)|anwser|awnser|asnwer|answr|answear|corr?ect|"
             r"ans|solution|selection|verdict|conclusion|response|my (?:guess|pick|choice|vote)|"
-            r"(?:correct|best|closest|likeliest|most (?:likely|accurate|plausible|appropriate|"
-            r"suitable)) \w+(?: \w+)?|"
+            r"(?:correct|best|closest|corresponding|matching|appropriate|likeliest|most (?:likely|accurate|"
+            r"plausible|appropriate|suitable)) \w+(?: \w+)?|"
             r"(?:right|final) (?:\w+ )?(?:option|choice|letter|description|statement|order|sequence|one|"
             r"pick)|choice|correct"
         ),
@@ -74,11 +75,11 @@ LANGUAGES = {
             r"points? to|here is"
         ),
         soft=(
-            r"its|most likely|most probably|likely|probably|clearly|definitely|certainly|obviously|surely|"
-            r"therefore|thus|indeed|actually|simply|then|still|just|only|the|that|option|choice|letter|"
-            r"answer|correct|right|one|i think|i believe|i guess|i'd say|in my opinion|undoubtedly|evidently|"
-            r"it is|it's|it must be|it has to be|it would be|is|be|also|possibly|perhaps|maybe|even|"
-            r"labell?ed|marked"
+            r"\d{1,3} ?%|its|most likely|most probably|likely|probably|clearly|definitely|certainly|"
+            r"obviously|surely|therefore|thus|indeed|actually|simply|then|still|just|only|the|that|option|"
+            r"choice|letter|answer|correct|right|one|i think|i believe|i guess|i'd say|in my opinion|"
+            r"undoubtedly|evidently|it is|it's|it must be|it has to be|it would be|is|be|also|possibly|"
+            r"perhaps|maybe|even|labell?ed|marked"
         ),
         choose=(
             r"answer(?:ing)? with|going to (?:say|choose|pick|answer|go with)|"
@@ -95,7 +96,7 @@ LANGUAGES = {
             r"(?:is|was|seems?(?: to be)?|looks|appears?(?: to be)?|must be|would be|has to be|are|sounds|"
             r"being) (?:(?:the|my|most|clearly|obviously|definitely|indeed|therefore|thus|only|likely|also|"
             r"all|both|a|better|more) )*(?:correct|corect|right|rigth|true|best|accurate|answer|(?:better|"
-            r"best|closest) (?:match|fit|answer|choice|option)|choice|pick|option|likely|plausible|"
+            r"best|closest) (?:match|fit|answer|choice|option)|choice|pick|option|match|fit|likely|plausible|"
             r"appropriate|one|(?:better|best|more|most) (?!wrong|incorrect|unlikely)\p{L}+)(?! if)|"
             r"(?:best )?(?:matches|fits|describes) (?:best|the video|what)|best (?:matches|fits|describes)|"
             r"it is(?=[.!]?\s?$)"
@@ -152,8 +153,9 @@ LANGUAGES = {
             r" each)? (?:options|choices)"
         ),
         revision=(
-            r"wait|actually|no,|nope|correction|scratch that|on second thoughts?|on reflection|sorry|i mean|"
-            r"i meant|let me (?:reconsider|correct)|hold on|changed my mind|my mistake|rather,|oops|hmm"
+            r"wait|actually|no[,.]|nope|correction|scratch that|on second thoughts?|on reflection|sorry|"
+            r"i mean|i meant|let me (?:reconsider|correct)|hold on|changed my mind|my mistake|rather,|oops|"
+            r"hmm"
         ),
     ),
     "Chinese": Language(
@@ -275,8 +277,8 @@ LANGUAGES = {
             r"podría ser|puede ser"
         ),
         soft=(
-            r"la|el|las|los|opción|letra|probablemente|claramente|definitivamente|sin duda|seguramente|"
-            r"más probable|es|que es|que|sería|correcta"
+            r"correcta|la|el|las|los|opción|letra|probablemente|claramente|definitivamente|sin duda|"
+            r"seguramente|más probable|es|que es|que|sería|correcta"
         ),
         choose=(
             r"elijo|eligiría|elegiría|escojo|escogería|selecciono|opto por|me quedo con|me inclino por|"
@@ -408,8 +410,9 @@ LANGUAGES = {
             r"scheint)(?! nicht)"
         ),
         therefore=(
-            r"es wäre|es ist|das ist|also(?! be)|daher|somit|folglich|deshalb|demnach|deswegen|sondern|"
-            r"es muss|das wäre|bleibt(?: nur)?|damit|es handelt sich um|es geht um"
+            r"am ehesten|am besten(?: passt)?|es passt|es wäre|es ist|das ist|also(?! be)|daher|somit|"
+            r"folglich|deshalb|demnach|deswegen|sondern|es muss|das wäre|bleibt(?: nur)?|damit|"
+            r"es handelt sich um|es geht um"
         ),
         perhaps=r"vielleicht|wahrscheinlich|möglicherweise|vermutlich|könnte|eventuell|es könnte|wohl",
         final=r"endgültige?|finale?|abschließende",
@@ -445,8 +448,8 @@ LANGUAGES = {
         option=r"opç(?:ão|ões)|opção|letra|alternativa|resposta|item",
         link=r"é|seja|seria|deve ser|são|será|parece ser|só pode ser|tem que ser|pode ser|corresponde à?",
         soft=(
-            r"(?-i:[ao])|as|os|opção|letra|alternativa|provavelmente|claramente|certamente|com certeza|"
-            r"sem dúvida|é|que é|que|mais provável"
+            r"correta|certa|(?-i:[ao])|as|os|opção|letra|alternativa|provavelmente|claramente|certamente|"
+            r"com certeza|sem dúvida|é|que é|que|mais provável"
         ),
         choose=(
             r"escolho|escolheria|seleciono|opto por|opto pela|fico com|marco|marcaria|acho que(?: é)?|"
@@ -496,8 +499,8 @@ LANGUAGES = {
             r"può essere(?: solo)?|potrebbe essere"
         ),
         soft=(
-            r"la|il|le|l['’]opzione|lettera|probabilmente|chiaramente|certamente|sicuramente|senza dubbio|"
-            r"quindi|è|che sia|che"
+            r"corretta|giusta|la|il|le|l['’]opzione|lettera|probabilmente|chiaramente|certamente|sicuramente|"
+            r"senza dubbio|quindi|è|che sia|che"
         ),
         choose=(
             r"scelgo|sceglierei|seleziono|opto per|opterei per|direi(?: che)?|penso(?: che)?(?: sia)?|"
@@ -557,7 +560,7 @@ LANGUAGES = {
             r"остаётся(?: только)?|остается(?: только)?|речь ид[её]т о|это|значит|поэтому|следовательно|итак|"
             r"таким образом|а|но|получается|стало быть|итого|так что"
         ),
-        perhaps=r"возможно|вероятно|может быть|наверное|скорее всего|пожалуй|кажется",
+        perhaps=r"скорее|возможно|вероятно|может быть|наверное|скорее всего|пожалуй|кажется",
         final=r"окончательн\w*|итогов\w*|финальн\w*",
         join=r"так и|и/или|или|либо|и|а также|да|ни",
         because=r"потому|так как|поскольку|ведь|из-за|судя|на|в|по|—|является",
