@@ -155,6 +155,16 @@ class TestParts:
         numbers, found = chosen(tmp_path / "cut.ts", 16)
         assert found == [shown[0] + number for number in numbers]
 
+    def test_program_stream_without_time_stamps(self, clips, tmp_path):
+        """A cut leaves none; the pictures themselves state their constant rate."""
+        ffmpeg(
+            "-i", clips / "cfr.mp4", "-c:v", "mpeg2video", "-g", "30", "-bf", "0", "-q:v", "3", tmp_path / "whole.mpg"
+        )
+        ffmpeg("-ss", "3.3", "-i", tmp_path / "whole.mpg", "-c", "copy", tmp_path / "cut.mpg")
+        shown = plain_barcodes(tmp_path / "cut.mpg")
+        assert probe(str(tmp_path / "cut.mpg")).duration == pytest.approx(len(shown) / 30, abs=0.002)
+        assert barcodes(tmp_path / "cut.mpg", [0.0, 1.01, 4.01]) == [shown[i] for i in (0, 30, 120)]
+
     def test_time_that_begins_anew(self, clips, tmp_path):
         """Two recordings in one transport stream, each from 0 s: the second follows the first."""
         ffmpeg("-i", clips / "cfr.mp4", *X264, "keyint=50", tmp_path / "one.ts")

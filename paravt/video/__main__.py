@@ -70,12 +70,12 @@ def check(paths: list[str], use: Callable[[str], object]) -> list[VideoError]:
 
 def read(path: str, frames: int) -> None:
     """Reads `frames` frames of the whole video, and a crop from its middle at a frame per second."""
-    duration = probe(path).duration
+    clip(path, choose_times(path, frames), MAX_PIXELS).load()
+    duration = probe(path).duration  # only now: reading may have mended what is known of the file
     start = max(0.0, (duration - CROP_SECONDS) / 2)
     end = min(duration, start + CROP_SECONDS)
     count = max(1, min(CROP_FRAMES, int(end - start + 0.5)))
-    for times in (choose_times(path, frames), choose_times(path, count, start, end)):
-        clip(path, times, MAX_PIXELS).load()
+    clip(path, choose_times(path, count, start, end), MAX_PIXELS).load()
 
 
 if __name__ == "__main__":

@@ -404,6 +404,8 @@ def index_by_decoding(path: str) -> Index:
     if not frames:
         raise VideoError(path, f"no frame can be decoded ({os.path.getsize(path)} bytes, {codec})")
     checks = np.array(checks, np.uint32)
+    if name == "mpeg" and all(stamp == (None, None) for stamp in frames):
+        frames[0] = (0, 0)  # a cut may leave none; the rate is constant, and stands in the pictures' headers
     if (own := _own_times(frames, stamps)) is None:
         pts = _times_in_order(path, frames, max(1, round(1 / (rate * time_base))))
         info, none = _info(pts, 0, time_base, rate, picture, codec), np.zeros(0, np.int64)
