@@ -74,7 +74,7 @@ class TestRows:
         for cause in (
             "10 of 100 rows left out",
             "2 x video not found",
-            "1 x video cannot be opened",
+            "1 x video a web page, not a video",
             "question_type 'essay'",
             "none of the choices",
             "no interval",

@@ -116,7 +116,7 @@ class GreyClip(Clip):
 
     def __init__(self):
         self.path, self.key, self.size, self.times = "", "", (timeline.MULTIPLE, timeline.MULTIPLE), [0.0]
-        self._passes, self.stand_in, self._made = {}, True, weakref.WeakValueDictionary()
+        self._jobs, self.stand_in, self._made = {}, True, weakref.WeakValueDictionary()
 
     def load(self) -> None:
         pass  # nothing is decoded
