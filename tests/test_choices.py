@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paravt.choices import FORMS, extract_choice, option_texts, read_choice
+from paravt.answers.choices import FORMS, extract_choice, option_texts, read_choice
 
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")

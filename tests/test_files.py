@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from paravt.files import read_rows
+from paravt.data.files import read_rows
 
 
 def row(text):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paravt.intervals import parse_interval, read_windows, temporal_iou, write_windows
+from paravt.answers.intervals import parse_interval, read_windows, temporal_iou, write_windows
 
 
 @pytest.mark.parametrize(

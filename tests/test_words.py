@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paravt.words import token_f1, words_of
+from paravt.answers.words import token_f1, words_of
 
 
 @pytest.mark.parametrize(

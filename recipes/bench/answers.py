@@ -17,7 +17,7 @@ import json
 import os
 from collections import defaultdict
 
-from paravt.choices import extract_choice
+from paravt.answers.choices import extract_choice
 from paravt.metrics import table
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import regex
 
-from .parser import parse_seconds
+from ..parser import parse_seconds
 
 
 MAX_LENGTH = 2000  # characters: of a longer text, the beginning is read

@@ -1,4 +1,11 @@
-"""What a completion answers, and how right that is."""
+"""
+What a completion answers, and how right that is.
+
+- `choices`: text -> the letter it chooses, by a table of forms
+- `languages`: the words in which people and models choose
+- `intervals`: text -> start and end in seconds
+- `words`: text -> words, and how far two texts have the same
+"""
 
 import json
 import re

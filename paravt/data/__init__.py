@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from datasets import Dataset
 
-from .answers import QUESTION_TYPES
-from .choices import ALPHABET, extract_choice, option_texts
+from ..answers import QUESTION_TYPES
+from ..answers.choices import ALPHABET, extract_choice, option_texts
+from ..answers.intervals import read_windows, write_windows
+from ..video import VideoError, probe_many
 from .files import SourceRow, read_rows
-from .intervals import read_windows, write_windows
-from .video import VideoError, probe_many
 
 
 OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s*(\S.*?)\s*$", re.MULTILINE)
