@@ -433,7 +433,7 @@ class TestIndex:
         pts = np.sort(np.append(true.pts, [true.pts[100] + 1, true.pts[-1] + 1]))
         entry = np.interp(pts, true.pts, true.entry).astype(np.int32)
         key = (path, *video.files.check_file(path))
-        timeline._remember(key, decode.replace(true, pts=pts, entry=entry))
+        timeline._indices.put(key, decode.replace(true, pts=pts, entry=entry))
         promised = timeline.find_index(path)[1].times[[30, 101, 301]].tolist()
         found = read_frames(path, promised)
         assert [read_barcode(image) for image in found.images] == [30, 100, 299]
