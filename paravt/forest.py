@@ -229,7 +229,7 @@ def _prompt_positions(row: Row, rope) -> torch.Tensor:
 
 
 def _own_positions(row: Row, prompt_positions: torch.Tensor, rope) -> torch.Tensor:
-    if row.own_pictures:
+    if row.own_pictures and rope is not None:
         whole = rope(row.prompt + row.completion, row.prompt_pictures + row.own_pictures)
         return whole[:, len(row.prompt) :]
     following = prompt_positions.max() + 1 + torch.arange(len(row.completion))

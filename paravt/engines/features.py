@@ -222,10 +222,11 @@ class Tower:
     def _see(self, pictures: Sequence[Picture]) -> None:
         """Runs the tower on those of the pictures that it has not seen, and keeps what comes out."""
         runs = _portions([picture for picture in pictures if picture.key not in self._seen])
-        count = len(runs)
         if self.group is not None:
-            count = int(self.group.gather(torch.tensor([count], device=self.group.device)).max())
-        for portion in runs + [[self._blank()]] * (count - len(runs)):
+            counts = self.group.gather(torch.tensor([len(runs)], device=self.group.device))
+            while len(runs) < counts.max():
+                runs.append([self._blank()])
+        for portion in runs:
             with torch.no_grad(), self.autocast():
                 features = self._run_on(portion)
             for key, levels in features.items():
