@@ -270,6 +270,8 @@ def obstacle(model: PreTrainedModel) -> str | None:
         return "its attention has windows"
     if not model._supports_attention_backend or config.is_encoder_decoder:
         return "its attention cannot be replaced"
+    if not getattr(config, "rope_parameters", None):
+        return "its positions are not rotary, and padding shifts them"
     if getattr(config, "attention_dropout", 0.0):
         return "its attention has dropout"
     if getattr(config, "output_router_logits", False):
@@ -323,7 +325,9 @@ def forest_attention(
     """
     if trees is None:
         if attention_mask is not None and attention_mask.dim() == 4 and not attention_mask.numel():
-            raise RuntimeError(f"{type(module).__name__} got a packed sequence without its trees")
+            raise RuntimeError(
+                f"{type(module).__name__} got a packed sequence without its trees: train it with `packing=False`"
+            )
         eager = sys.modules[type(module).__module__].__dict__.get("eager_attention_forward")
         function = ALL_ATTENTION_FUNCTIONS.get_interface(own, eager)
         return function(module, query, key, value, attention_mask, scaling=scaling, **kwargs)

@@ -1,19 +1,34 @@
 import copy
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from PIL import Image
-from transformers import AutoProcessor
+from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
+from paravt import ParaGRPOConfig, ParaGRPOTrainer, toy
 from paravt import forest as forests
-from paravt import toy
-from paravt.chat import prepare_processor
+from paravt.chat import Chat, prepare_processor
 from paravt.engines import features
 from paravt.engines.features import Picture, Tower
-from paravt.forest import Tree, group_rows, keep_together, pack, read_rows, split_groups, teach_forests
+from paravt.forest import (
+    Tree,
+    group_rows,
+    keep_together,
+    obstacle,
+    pack,
+    read_rows,
+    split_groups,
+    teach_forests,
+)
 
 
 def picture(number, width=64, height=32):
@@ -192,7 +207,7 @@ def processor(toy_checkpoint):
 
 
 class Case:
-    """Groups of unequal lengths and budgets as TRL pads them, with pictures in prompts and completions, and without."""
+    """Groups of unequal lengths and budgets as TRL pads them, with pictures in prompts, in completions and nowhere."""
 
     PROMPTS = [("a # b # c", [1, 2])] * 3 + [("a # b # c", [3, 2])] * 2 + [("only text", [])] * 2 + [("a #", [1])]
     COMPLETIONS = [
@@ -420,3 +435,418 @@ class TestTower:
             [[Image.fromarray(np.full((32, 64, 3), 7, np.uint8)), Image.new("RGB", (32, 64), (7,) * 3)]]
         )
         assert turned[0][0] != turned[0][1]  # the same values, but another grid
+
+
+SMALL = {
+    "vocab_size": 60, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2,
+}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
+class TestModels:
+    @pytest.mark.parametrize(
+        "name, options",
+        [
+            ("Qwen3", {}), ("Llama", {}), ("Mistral", {"sliding_window": None}), ("Qwen2", {}), ("GPTNeoX", {}),
+            ("Granite", {}), ("Qwen3Moe", EXPERTS),
+        ],
+    )  # fmt: skip
+    def test_models_of_text(self, name, options):
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{name}Config")(**SMALL, **options)
+        model = transformers.AutoModelForCausalLM.from_config(config).eval()
+        assert obstacle(model) is None
+        add_fused_lm_head(model)
+        ids, mask = torch.randint(3, 60, (4, 20)), torch.ones(4, 20, dtype=torch.long)
+        ids[1, :10], ids[3, :10] = ids[0, :10], ids[2, :10]
+        mask[:2, :3], mask[1, 15:] = 0, 0
+        labels = ids.masked_fill(mask == 0, -100)
+        labels[:, :10] = -100
+        with torch.no_grad():
+            expected = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True).log_probs[:, -10:]
+            teach_forests(model)
+            rows = read_rows(ids, mask, 10, [[]] * 4, None)
+            packed = pack(rows, group_rows(rows))
+            found = packed.lay_back(model(**packed.inputs(), fused_lm_head=True).log_probs, torch.zeros(4, 10))
+        assert len(packed.trees) == 2
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+    @pytest.mark.parametrize(
+        "name, options, reason",
+        [
+            ("Mistral", {"sliding_window": 8}, "its attention has windows"),
+            ("Gemma3Text", {}, "layers of sliding_attention"),
+            ("Llama4Text", {}, "layers of chunked_attention"),
+            ("Qwen3Next", {"linear_num_value_heads": 2, "linear_num_key_heads": 2, **EXPERTS}, "linear_attention"),
+            ("Mamba", {}, "linear_attention"),
+            ("Llama", {"attention_dropout": 0.1}, "dropout"),
+            ("Qwen3Moe", {**EXPERTS, "output_router_logits": True}, "auxiliary loss"),
+            ("Bloom", {}, "cannot be replaced"),
+            ("OPT", {"word_embed_proj_dim": 64, "ffn_dim": 64}, "not rotary"),
+        ],
+    )
+    def test_models_that_cannot_be_packed_say_why(self, name, options, reason):
+        config = getattr(transformers, f"{name}Config")(**SMALL, **options)
+        assert reason in obstacle(transformers.AutoModelForCausalLM.from_config(config))
+
+    @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl_moe"])
+    def test_families_with_pictures(self, processor, family):
+        token = processor.tokenizer.convert_tokens_to_ids
+        rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 4, 4]}
+        interleaved = {"mrope_interleaved": True} if "qwen3" in family else {}
+        text = {
+            **SMALL, "vocab_size": len(processor.tokenizer), "hidden_size": 128, "head_dim": 32,
+            "rope_parameters": {**rope, **interleaved}, "initializer_range": 0.07,
+            **({"decoder_sparse_step": 1, **EXPERTS} if "moe" in family else {}),
+        }  # fmt: skip
+        vision = {
+            "depth": 2, "num_heads": 2, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
+            "in_channels": 3, "initializer_range": 0.07,
+        } | {
+            "qwen2_vl": {"embed_dim": 32, "hidden_size": 128, "mlp_ratio": 2},
+            "qwen2_5_vl": {
+                "hidden_size": 32, "out_hidden_size": 128, "intermediate_size": 64, "window_size": 64,
+                "fullatt_block_indexes": [1],
+            },
+            "qwen3_vl_moe": {
+                "hidden_size": 32, "out_hidden_size": 128, "intermediate_size": 64, "deepstack_visual_indexes": [0],
+                "num_position_embeddings": 16,
+            },
+        }[family]  # fmt: skip
+        config = transformers.AutoConfig.for_model(
+            family, text_config=text, vision_config=vision,
+            image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
+            vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = transformers.AutoModelForImageTextToText.from_config(config).train()
+        assert obstacle(model) is None and family in features.FAMILIES
+        add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+        tower = Tower(model, processor.image_processor)
+        case = Case(tower, processor.tokenizer)
+        expected = case.stock(model)
+        gradients = case.gradients(model, expected)
+        teach_forests(model)
+        for frozen in (False, True):
+            tower.inner.visual.requires_grad_(not frozen)
+            found = case.ours(model, tower)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+            if not frozen:
+                assert_equal_gradients(case.gradients(model, found), gradients)
+
+
+SHOWN = [[1, 2], [4, 2, 3]]  # pictures of two prompts, of different budgets
+SIZES = Case.SIZES
+SAID = ["red blue", "a", "blue red red a b c d", "a", "b b b", "c", "a a flash", "red"]
+
+
+def prompts_with(images, text):
+    content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
+    return {"prompt": [{"role": "user", "content": content}], "images": images}
+
+
+def rows_of(copies=4):
+    """Two groups, whose members have copies of their pictures."""
+    texts = ["Which colour?", "Where is the flash?"]
+    return [
+        prompts_with([picture(n, *SIZES[n]) for n in shown], text)
+        for shown, text in zip(SHOWN, texts, strict=True)
+        for _ in range(copies)
+    ]
+
+
+def finished(said=SAID, shown=None):
+    """A rollout function that has nothing left to do. `shown` are the pictures of completions, one for each `#`."""
+
+    def rollout(prompts, trainer):
+        chat, made = Chat(trainer.processing_class), {"prompt_ids": [], "completion_ids": [], "logprobs": None}
+        pictures, masks = [], []
+        for number, prompt in enumerate(prompts):
+            ids, images = chat.prompt(prompt)
+            own = shown[number % len(said)] if shown else []
+            first, *others = (chat.tokenize(piece) for piece in said[number % len(said)].split("#"))
+            image_id = chat.tokenizer.convert_tokens_to_ids(chat.image_token)
+            placed = [[image_id] * chat.image_tokens(image) for image in own]
+            completion = first + [i for pad, piece in zip(placed, others, strict=True) for i in pad + piece]
+            made["prompt_ids"].append(ids)
+            made["completion_ids"].append(completion)
+            masks.append([int(i != image_id) for i in completion])
+            masks[-1][-1] = 0 if len(completion) > 3 else 1
+            pictures.append(images + own)
+        return {**made, "env_mask": masks, **({"pictures": pictures} if shown else {})}
+
+    return rollout
+
+
+def spread(completions, completion_ids, **columns):
+    return [float(sum(ids) % 7) for ids in completion_ids]
+
+
+def trainer_of(kind, folder, model, processor, adapter=None, rollout=None, rows=None, frozen=False, **options):
+    config = GRPOConfig if kind is GRPOTrainer else ParaGRPOConfig
+    own = {} if kind is GRPOTrainer else {"anchor_weight": 0.0}
+    defaults = {
+        "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 64, "report_to": "none",
+        "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "save_strategy": "no", "beta": 0.1,
+        "num_iterations": 2, "max_steps": 2, "logging_steps": 1, "disable_tqdm": True,
+    }  # fmt: skip
+    args = config(str(folder), **{**defaults, **own, **options})
+    dataset = Dataset.from_list([{"prompt": "x"}] * 8)
+    trainer = kind(
+        model, spread, args, train_dataset=dataset, processing_class=processor, peft_config=adapter,
+        rollout_func=rollout or finished(),
+    )  # fmt: skip
+    trainer.data_collator = lambda batch: [dict(row) for row in (rows or rows_of())][: len(batch)]
+    if frozen:
+        trainer.accelerator.unwrap_model(trainer.model).base_model.visual.requires_grad_(False)
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def disturb(model):
+    """Moves what is trained, so that neither old nor reference log-probabilities are those of the policy."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for param in model.parameters():
+            if param.requires_grad:
+                param += 0.02 * torch.randn_like(param)
+
+
+def gradients_of(trainer, batch):
+    loss = trainer.compute_loss(trainer.model, batch)
+    loss.backward()
+    found = {name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None}
+    trainer.model.zero_grad()
+    return loss.item(), found
+
+
+LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo"]
+
+
+class TestTrainer:
+    @pytest.mark.parametrize(
+        "adapter, frozen, options",
+        [
+            (None, True, {}),
+            (None, False, {"gradient_checkpointing": True}),
+            ("all-linear", False, {}),
+            (LANGUAGE, False, {"gradient_checkpointing": True, "mask_truncated_completions": True}),
+        ],
+    )
+    def test_every_loss_is_that_of_the_stock_trainer(
+        self, tmp_path, toy_checkpoint, processor, adapter, frozen, options
+    ):
+        results = []
+        for kind in (GRPOTrainer, ParaGRPOTrainer):
+            lora = LoraConfig(r=4, target_modules=adapter) if adapter else None
+            trainer = trainer_of(kind, tmp_path, toy_checkpoint, processor, lora, frozen=frozen, **options)
+            batch = trainer._generate_and_score_completions(rows_of())
+            disturb(trainer.model)
+            found = {}
+            for loss_type in LOSSES:
+                trainer.loss_type = loss_type
+                trainer.importance_sampling_level = "sequence" if loss_type == "luspo" else "token"
+                found[loss_type] = gradients_of(trainer, batch)
+            results.append((batch, found))
+        (stock, expected), (ours, found) = results
+        assert "pixel_values" in stock and not {"pixel_values", "image_grid_thw", "num_images"} & ours.keys()
+        for name in ("old_per_token_logps", "ref_per_token_logps", "advantages"):
+            torch.testing.assert_close(ours[name], stock[name], atol=1e-5, rtol=0)
+        for loss_type in LOSSES:
+            assert found[loss_type][0] == pytest.approx(expected[loss_type][0], abs=1e-5, rel=1e-5)
+            assert_equal_gradients(found[loss_type][1], expected[loss_type][1])
+
+    def test_bf16_is_as_near_to_fp32_as_the_stock_trainer(self, tmp_path, toy_checkpoint, processor):
+        results = {}
+        for kind, bf16 in ((GRPOTrainer, False), (GRPOTrainer, True), (ParaGRPOTrainer, True)):
+            trainer = trainer_of(kind, tmp_path, toy_checkpoint, processor, bf16=bf16, learning_rate=0.0)
+            batch = trainer._generate_and_score_completions(rows_of())
+            with trainer.accelerator.autocast():
+                _, gradients = gradients_of(trainer, batch)
+            results[kind, bf16] = batch["old_per_token_logps"], gradients
+        exact, stock, ours = results.values()
+        assert (ours[0] - exact[0]).abs().mean() <= 2 * (stock[0] - exact[0]).abs().mean()
+        assert (ours[0] - exact[0]).abs().max() <= 2 * (stock[0] - exact[0]).abs().max()
+        distance = [
+            sum((result[1][name] - exact[1][name]).norm() ** 2 for name in exact[1]) ** 0.5 for result in (stock, ours)
+        ]
+        assert 0 < distance[1] <= 2 * distance[0]
+
+    def test_groups_come_whole_into_micro_batches_and_find_their_pictures(self, tmp_path, toy_checkpoint, processor):
+        """dapo normalises over the generation batch, so that its gradient does not depend on micro-batches."""
+        results = []
+        for kind in (GRPOTrainer, ParaGRPOTrainer):
+            trainer = trainer_of(
+                kind, tmp_path, toy_checkpoint, processor, per_device_train_batch_size=4,
+                gradient_accumulation_steps=2, loss_type="dapo", num_iterations=1, epsilon=10.0,
+            )  # fmt: skip
+            trainer.current_gradient_accumulation_steps = 2
+            prompts, gradients = [], []
+            for _ in range(2):
+                inputs = trainer._prepare_inputs(rows_of())
+                prompts.append({tuple(ids) for ids in inputs["prompt_ids"].tolist()})
+                gradients.append(gradients_of(trainer, inputs)[1])
+                trainer._step += 1
+            results.append({name: gradients[0][name] + gradients[1][name] for name in gradients[0]})
+        assert [len(found) for found in prompts] == [1, 1] and prompts[0] != prompts[1]
+        assert_equal_gradients(results[1], results[0])
+
+    @pytest.mark.parametrize("size, said", [(8, None), (4, None), (2, "up to 2 times"), (6, "up to 2 times")])
+    def test_the_cost_of_split_groups_is_said(self, tmp_path, toy_checkpoint, processor, caplog, size, said):
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 2, "beta": 0.0}
+        trainer_of(ParaGRPOTrainer, tmp_path, toy_checkpoint, processor, **options)
+        assert ("splits the groups of 4 rollouts" in caplog.text) == bool(said)
+        assert said is None or said in caplog.text
+
+    def test_passes_without_gradient_are_chunked_by_tokens(self, tmp_path, toy_checkpoint, processor, monkeypatch):
+        trainer = trainer_of(ParaGRPOTrainer, tmp_path, toy_checkpoint, processor)
+        passes, counted = [], Counted(trainer.accelerator.unwrap_model(trainer.model))
+        trainer.model.register_forward_pre_hook(
+            lambda module, args, kwargs: passes.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+        )
+        whole = trainer._generate_and_score_completions(rows_of())
+        assert len(passes) == 1
+        passes.clear()
+        counted.calls = counted.pictures = 0
+        trainer.args.per_device_train_batch_size = 2  # as many tokens as two padded rows have
+        parts = trainer._generate_and_score_completions(rows_of())
+        assert len(passes) == 2 and counted.pictures == 4  # the second prompt shows a picture of the first again
+        for name in ("old_per_token_logps", "ref_per_token_logps"):
+            torch.testing.assert_close(parts[name], whole[name], atol=1e-5, rtol=0)
+
+    def test_pictures_in_completions(self, tmp_path, toy_checkpoint, processor):
+        """Their column names them; a pass of the model over the plain rows is the reference."""
+        said = ["a # b", "a", "# #", "b", "a", "# c", "a", "b"]
+        images = {n: picture(n, *size) for n, size in SIZES.items()}
+        shown = [[images[n] for n in row] for row in ([3], [], [1, 4], [], [], [2], [], [])]
+        trainer = trainer_of(
+            ParaGRPOTrainer, tmp_path, toy_checkpoint, processor, rollout=finished(said, shown), num_iterations=1
+        )
+        batch = trainer._generate_and_score_completions(rows_of())
+        disturb(trainer.model)
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        per_row = [[images[n] for n in SHOWN[i // 4]] + shown[i] for i in range(8)]
+        pixels = processor.image_processor(images=[image for row in per_row for image in row], return_tensors="pt")
+        given = {
+            **pixels, "num_images": [len(row) for row in per_row],
+            "mm_token_type_ids": (ids == processor.image_token_id).long(),
+        }  # fmt: skip
+        length = batch["completion_ids"].shape[1]
+        expected = GRPOTrainer._get_per_token_logps_and_entropies(
+            trainer, trainer.model, ids, mask, length, compute_entropy=True, **given
+        )[:2]
+        trainer._rows = batch["rows"].tolist()
+        found = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, length, compute_entropy=True)[:2]
+        trainer._rows = None
+        # Rows of which somebody else has the pixels are told apart by these.
+        others = trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, mask, length, compute_entropy=True, **given
+        )[:2]
+        for mine, other, stock in zip(found, others, expected, strict=True):
+            torch.testing.assert_close(mine, stock, atol=1e-5, rtol=0)
+            torch.testing.assert_close(other, stock, atol=1e-5, rtol=0)
+        assert gradients_of(trainer, batch)[0] != 0
+
+    def test_where_tokens_and_pictures_do_not_match_trl_gets_the_images(self, tmp_path, toy_checkpoint, processor):
+        trainer = trainer_of(ParaGRPOTrainer, tmp_path, toy_checkpoint, processor)
+        prompts = [[{"role": "user", "content": [{"type": "image", "image": picture(1)}]}]]
+        trainer._aside = [()]
+        image_id = processor.image_token_id
+        for ids, kept in (([image_id], False), ([image_id] * 2, True)):
+            images, _ = trainer._keep_pictures(prompts, [ids], [[5]], {}, None, [])
+            assert (images is None) == kept == (trainer._rows is not None)
+
+    def test_a_row_gets_its_columns_back(self, tmp_path, toy_checkpoint, processor):
+        seen = []
+
+        def reward(completions, images, **columns):
+            seen.extend(images)
+            return [0.0] * len(completions)
+
+        trainer = trainer_of(ParaGRPOTrainer, tmp_path, toy_checkpoint, processor, log_multimodal=True)
+        trainer.reward_funcs[0], rows = reward, rows_of()
+        before = [(row["prompt"], row["images"]) for row in rows]
+        trainer._generate_and_score_completions(rows)
+        assert [(row["prompt"], row["images"]) for row in rows] == before
+        assert seen == [row["images"] for row in rows] == list(trainer._logs["images"])
+
+    @pytest.mark.parametrize("rollout", ["finished", "trl"])
+    def test_a_frozen_tower_sees_each_frame_once_in_a_step(self, tmp_path, toy_checkpoint, processor, rollout):
+        """In generation, old-policy, reference and loss passes, and in every iteration on the same rollouts."""
+        trainer = trainer_of(
+            ParaGRPOTrainer, tmp_path, toy_checkpoint, processor, frozen=True, max_steps=4, max_completion_length=8,
+            num_iterations=2, per_device_train_batch_size=4, steps_per_generation=2, gradient_accumulation_steps=1,
+        )  # fmt: skip
+        if rollout == "trl":
+            trainer.rollout_func = None
+        counted = Counted(trainer.model, trainer.ref_model)
+        trainer.train()
+        assert trainer.state.global_step == 4 and counted.pictures == 4  # one generation, two iterations
+        assert not trainer._tower.kept  # freed with the step
+
+    def test_sub_agents_included(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        options = {"max_turns": 1, "max_turn_length": 24, "max_report_length": 8, "max_pixels": 1024}
+        args = ParaGRPOConfig(
+            str(tmp_path), per_device_train_batch_size=8, num_generations=4, max_completion_length=64, max_steps=2,
+            report_to="none", use_cpu=True, bf16=False, beta=0.1, frame_budgets=[4], **options,
+        )  # fmt: skip
+        lora = LoraConfig(r=4, target_modules=LANGUAGE)
+        processor = prepare_processor(processor, 1024)
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows), processing_class=processor,
+            peft_config=lora,
+        )  # fmt: skip
+        seen, distinct = [], set()
+        look = trainer._tower.look_at
+        trainer._tower.look_at = lambda *given: (made := look(*given), distinct.update(made))[0]
+        trainer.model.get_base_model().base_model.visual.register_forward_pre_hook(
+            lambda module, args, kwargs: seen.append(len(kwargs["grid_thw"])), with_kwargs=True
+        )
+        trainer.train()
+        assert sum(seen) == len(distinct) > 8
+
+    def test_evaluation(self, tmp_path, toy_checkpoint, processor):
+        results = []
+        for kind in (GRPOTrainer, ParaGRPOTrainer):
+            trainer = trainer_of(kind, tmp_path, toy_checkpoint, processor, per_device_eval_batch_size=8)
+            trainer.eval_dataset = Dataset.from_list([{"prompt": "x"}] * 2)
+            trainer._prepare_inputs(rows_of())  # amid a generation batch
+            results.append(trainer.evaluate())
+        assert results[1]["eval_loss"] == pytest.approx(results[0]["eval_loss"], abs=1e-5)
+        assert trainer._tower.kept and not trainer._pictures["eval"]
+        gradients_of(trainer, trainer._buffered_inputs[0])  # which still has its pictures
+
+    def test_a_model_of_text(self, tmp_path, processor):
+        config = transformers.Qwen3Config(**{**SMALL, "vocab_size": len(processor.tokenizer)})
+        torch.manual_seed(0)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+        tokenizer, results = processor.tokenizer, []
+
+        def rollout(prompts, trainer):
+            ids = [tokenizer(prompt)["input_ids"] for prompt in prompts]
+            said = [tokenizer(SAID[i])["input_ids"] for i in range(len(prompts))]
+            return {"prompt_ids": ids, "completion_ids": said, "logprobs": None}
+
+        rows = [{"prompt": text} for text in ("Which colour is it?", "Where?") for _ in range(4)]
+        for kind in (GRPOTrainer, ParaGRPOTrainer):
+            trainer = trainer_of(kind, tmp_path, str(tmp_path / "model"), tokenizer, rollout=rollout)
+            batch = trainer._generate_and_score_completions([dict(row) for row in rows])
+            disturb(trainer.model)
+            results.append((batch["ref_per_token_logps"], *gradients_of(trainer, batch)))
+        assert trainer._packs
+        torch.testing.assert_close(results[1][0], results[0][0], atol=1e-5, rtol=0)
+        assert_equal_gradients(results[1][2], results[0][2])
+
+    def test_it_can_be_left_out_and_says_where_it_must(self, tmp_path, toy_checkpoint, processor, caplog):
+        trainer = trainer_of(ParaGRPOTrainer, tmp_path, toy_checkpoint, processor, packing=False)
+        assert not trainer._packs and not caplog.text
+        assert "pixel_values" in trainer._generate_and_score_completions(rows_of())
+        model = Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint)
+        model.config.text_config.layer_types = ["full_attention", "linear_attention"]
+        trainer = trainer_of(ParaGRPOTrainer, tmp_path, model, processor, beta=0.0)
+        assert not trainer._packs
+        assert caplog.text.count("trained without packing: it has layers of linear_attention") == 1
+        assert "pixel_values" in trainer._generate_and_score_completions(rows_of())
