@@ -93,7 +93,8 @@ class ParaGRPOTrainer(GRPOTrainer):
         if clips or any(row.get("video_error") for row in inputs):
             self._check_bad_rows(mode, inputs)
             self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
-        with reuse_features(self.processing_class), self._images_aside(inputs):
+        reuse = reuse_features(self.processing_class) if self._is_vlm else nullcontext()
+        with reuse, self._images_aside(inputs):
             output = super()._generate_and_score_completions(inputs)
             self._number_rows(output)
         for clip in clips:

@@ -1,7 +1,4 @@
 import copy
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -571,8 +568,10 @@ def finished(said=SAID, shown=None):
             completion = first + [i for pad, piece in zip(placed, others, strict=True) for i in pad + piece]
             made["prompt_ids"].append(ids)
             made["completion_ids"].append(completion)
+            if number % 2:
+                completion.append(chat.tokenizer.eos_token_id)
             masks.append([int(i != image_id) for i in completion])
-            masks[-1][-1] = 0 if len(completion) > 3 else 1
+            masks[-1][0] = 0 if len(completion) > 3 else 1
             pictures.append(images + own)
         return {**made, "env_mask": masks, **({"pictures": pictures} if shown else {})}
 
@@ -756,7 +755,7 @@ class TestTrainer:
         trainer._aside = [()]
         image_id = processor.image_token_id
         for ids, kept in (([image_id], False), ([image_id] * 2, True)):
-            images, _ = trainer._keep_pictures(prompts, [ids], [[5]], {}, None, [])
+            images, _ = trainer._keep_pictures(prompts, [ids], [[100]], {}, None, [])
             assert (images is None) == kept == (trainer._rows is not None)
 
     def test_a_row_gets_its_columns_back(self, tmp_path, toy_checkpoint, processor):
@@ -817,6 +816,7 @@ class TestTrainer:
             results.append(trainer.evaluate())
         assert results[1]["eval_loss"] == pytest.approx(results[0]["eval_loss"], abs=1e-5)
         assert trainer._tower.kept and not trainer._pictures["eval"]
+        trainer.model.train()
         gradients_of(trainer, trainer._buffered_inputs[0])  # which still has its pictures
 
     def test_a_model_of_text(self, tmp_path, processor):
