@@ -96,6 +96,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         reuse = reuse_features(self.processing_class) if self._is_vlm else nullcontext()
         with reuse, self._images_aside(inputs):
             output = super()._generate_and_score_completions(inputs)
+            self._log_images(len(inputs))
             self._number_rows(output)
         for clip in clips:
             clip.release()
@@ -143,7 +144,7 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     def _start_forest(self) -> None:
         """Finds out whether rows can be packed, says so if not, and makes the model ready for it."""
-        self._tower = self._ref_tower = self._rows = None
+        self._tower = self._ref_tower = self._rows = self._shown = None
         self._aside: list[tuple] = []
         self._pictures: dict[str, list[list[Picture]]] = {"train": [], "eval": []}
         policy = self._whole(self.model)
@@ -230,11 +231,17 @@ class ParaGRPOTrainer(GRPOTrainer):
         counts = [[*a, *b].count(token) for a, b in zip(prompt_ids, completion_ids, strict=True)]
         if counts != [sum(picture.tokens for picture in row) for row in pictures]:
             return shown, tool_images
-        if self.log_multimodal:
-            self._logs["images"].extend(gather_object(shown))
+        self._shown = shown
         self._pictures[mode] = pictures
         self._rows = list(range(len(pictures)))
         return None, []
+
+    def _log_images(self, count: int) -> None:
+        """As TRL would, but on every rank, whether it has images or not: it is a collective."""
+        if self._tower and self.log_multimodal:
+            shown = gather_object(self._shown or [[]] * count)
+            self._logs["images"].extend(shown if any(shown) else [])
+        self._shown = None
 
     def _number_rows(self, output: dict) -> None:
         """Numbers the rows, so that they find their pictures wherever they are shuffled to."""

@@ -1,4 +1,7 @@
 import copy
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -850,3 +853,35 @@ class TestTrainer:
         assert not trainer._packs
         assert caplog.text.count("trained without packing: it has layers of linear_attention") == 1
         assert "pixel_values" in trainer._generate_and_score_completions(rows_of())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tower", ["frozen", "trained"])
+def test_two_ranks(tmp_path, toy_checkpoint, tower):
+    """Plain and with weights sharded by FSDP2, the weights move as without packing."""
+    command = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--master_port",
+        "29623",
+        "tests/forest_ranks.py",
+    ]
+    moved, before = {}, Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).state_dict()
+    for kind, packing in (("plain", "false"), ("plain", "true"), ("fsdp", "true")):
+        file = tmp_path / f"{kind}-{packing}.pt"
+        flags = [toy_checkpoint, kind, tower, packing, file]
+        done = subprocess.run(
+            [sys.executable, *command, *map(str, flags)], capture_output=True, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=280,
+        )  # fmt: skip
+        assert done.stdout.count("is done") == 2, done.stdout[-2000:] + done.stderr[-3000:]
+        assert ("DTensor" in done.stdout) == (kind == "fsdp")
+        weights = torch.load(file)
+        moved[kind, packing] = {name: weights[name] - before[name] for name in before}
+    expected = moved.pop(("plain", "false"))
+    assert any(change.norm() > 1e-3 for change in expected.values())
+    for found in moved.values():
+        for name, change in expected.items():
+            assert (found[name] - change).norm() <= 1e-3 * change.norm() + 1e-6, name

@@ -1,0 +1,52 @@
+"""
+Run by two ranks: two steps on finished rollouts, of which the ranks have unequal numbers of groups, tokens and
+pictures. The first rank writes the whole weights.
+
+    torchrun --nproc_per_node 2 tests/forest_ranks.py CHECKPOINT plain|fsdp|zero3 frozen|trained true|false FILE
+"""
+
+import os
+import sys
+import tempfile
+
+import accelerate.state as state
+import torch
+import yaml
+from test_forest import SIZES, finished, picture, prompts_with, trainer_of
+from transformers import AutoProcessor
+
+from paravt import ParaGRPOTrainer
+from paravt.chat import prepare_processor
+
+
+checkpoint, kind, tower, packing, file = sys.argv[1:]
+torch.set_num_threads(1)
+rank = int(os.environ["RANK"])
+rows = [
+    [prompts_with([picture(n, *SIZES[n]) for n in (1, 2)], "What?")] * 4 + [prompts_with([], "Where?")] * 4,
+    [prompts_with([], "What and where and when is it? " * 8)] * 8,
+][rank]
+said = [["a", "b b b", "red", "c a", "a", "", "flash", "d d"], ["blue red", "a a a", "b", "c"] * 2][rank]
+
+if kind == "fsdp":  # with the settings of `fsdp.yaml`; accelerate takes them for GPUs only, so it is told so
+    with open(os.path.join(os.path.dirname(__file__), "../recipes/configs/fsdp.yaml")) as settings:
+        os.environ |= {name.upper(): str(value) for name, value in yaml.safe_load(settings)["fsdp_config"].items()}
+    os.environ["ACCELERATE_USE_FSDP"] = "true"
+    state.PartialState._prepare_backend = lambda *a, **k: ("gloo", state.DistributedType.MULTI_GPU)
+    state.PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
+
+# Of TRL's gathering of images, ranks without any take no part: it is off without packing.
+with tempfile.TemporaryDirectory() as folder:
+    trainer = trainer_of(
+        ParaGRPOTrainer, folder, checkpoint, prepare_processor(AutoProcessor.from_pretrained(checkpoint), 96 * 64),
+        rollout=finished(said), rows=rows, frozen=tower == "frozen", packing=packing == "true",
+        use_cpu=kind == "plain", log_multimodal=packing == "true", optim="sgd", learning_rate=0.05,
+        max_grad_norm=0.0, loss_type="grpo",
+    )  # fmt: skip
+    assert trainer._packs == (packing == "true")
+    trainer.train()
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+if rank == 0:
+    torch.save(weights, file)
+print(f"rank {rank} is done, of {type(next(trainer.model_wrapped.parameters())).__name__}", flush=True)
+trainer.accelerator.end_training()
