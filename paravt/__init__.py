@@ -1,4 +1,10 @@
-"""Train vision-language models to call a video-cropping tool several times in parallel, with PARA-GRPO on TRL."""
+"""
+Train vision-language models to call a video-cropping tool several times in parallel, with PARA-GRPO on TRL.
+
+To follow one rollout from row to loss, read `collator.py` (a row becomes a prompt with K timed frames), `rollout.py`
+and `episode.py` (turns, sub-agents, responses), `rewards.py`, `anchors.py` (a credit per token), and `trainer.py`,
+which adds the credit to the advantage and leaves the loss to TRL.
+"""
 
 from importlib import import_module
 

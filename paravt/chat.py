@@ -28,16 +28,39 @@ class Chat:
             Processor with an image processor and a chat template that leaves earlier turns as they are.
         think_prefix (`bool`, *optional*, defaults to `True`):
             Whether `<think>` is placed at the start of every assistant turn.
+        template_kwargs (`dict`, *optional*):
+            Arguments of the chat template.
     """
 
-    def __init__(self, processor, think_prefix: bool = True):
+    def __init__(self, processor, think_prefix: bool = True, template_kwargs: dict | None = None):
         self.processor, self.tokenizer = processor, processor.tokenizer
+        self.template_kwargs = template_kwargs or {}
         self.prefix_text = THINK_PREFIX if think_prefix else ""
         self.prefix = self.tokenize(self.prefix_text)
         self.image_token = processor.image_token
         added = self.tokenizer.added_tokens_decoder.values()
         self._control = _any_of(token.content for token in added if token.special)
         self._added = _any_of(token.content for token in added)
+
+    def check(self) -> None:
+        """Raises a `ValueError` if the chat template has ways of its own with thoughts or with earlier turns."""
+        asked = [{"role": "user", "content": "a"}]
+        before, after = self._render(asked), self._render(asked, add_generation_prompt=True)
+        opening = after.removeprefix(before)
+        if re.search(r"<think>\s*</think>", opening):
+            raise ValueError(
+                "the chat template begins each turn with an empty think block, so that no turn can think: pass "
+                "`chat_template_kwargs` that let it think, such as {'enable_thinking': true}, or use another template"
+            )
+        if "<think>" in opening and self.prefix_text:
+            raise ValueError(
+                "the chat template begins each turn with <think>, and `think_prefix` would place a second one: set "
+                "`think_prefix` to false"
+            )
+        self.ids_between_turns([{"role": "tool", "name": "crop_video", "content": "c"}])
+
+    def _render(self, messages: list[dict], **kwargs) -> str:
+        return self.processor.apply_chat_template(messages, tokenize=False, **kwargs, **self.template_kwargs)
 
     def tokenize(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
@@ -65,7 +88,7 @@ class Chat:
             for part in message["content"]
             if part["type"] == "image"
         ]
-        text = self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text = self._render(messages, add_generation_prompt=True)
         pieces = text.split(self.image_token)
         if len(pieces) != len(images) + 1:
             raise ValueError(f"the prompt has {len(pieces) - 1} image placeholders but {len(images)} images")
@@ -79,8 +102,8 @@ class Chat:
         or user) between them: what the template adds to a dummy conversation when they are appended.
         """
         dummy = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        before = self.processor.apply_chat_template(dummy, tokenize=False)
-        after = self.processor.apply_chat_template(dummy + messages, add_generation_prompt=True, tokenize=False)
+        before = self._render(dummy)
+        after = self._render(dummy + messages, add_generation_prompt=True)
         turn_end = before.rindex("b") + 1
         if after[:turn_end] != before[:turn_end]:
             raise ValueError("the chat template changes earlier turns; use one that leaves them as they are")
@@ -93,8 +116,14 @@ class Chat:
 
 def prepare_processor(processor, max_pixels: int):
     """Sets a processor up for frames that are already sized: padding on the left, and no second resize."""
-    processor.tokenizer.padding_side = "left"
     image_processor = processor.image_processor
+    missing = {"patch_size", "merge_size"} - image_processor.to_dict().keys()
+    if missing:
+        raise ValueError(
+            f"frames are sized for image processors of Qwen's kind; {type(image_processor).__name__} has no "
+            f"{' and no '.join(sorted(missing))}"
+        )
+    processor.tokenizer.padding_side = "left"
     factor = image_processor.patch_size * image_processor.merge_size
     if MULTIPLE % factor:
         raise ValueError(f"frames have sides of multiples of {MULTIPLE} pixels, but the model needs {factor}")

@@ -1,5 +1,6 @@
 """Rows to prompts: K timed frames of each video, K drawn per row and epoch and shared by its whole group."""
 
+import copy
 import hashlib
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ from . import video
 from .chat import Chat
 from .engines.features import image_features
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
+from .settings import RolloutSettings
+from .tools import video_names
 from .video import VideoError
 
 
@@ -65,11 +68,50 @@ class FrameBudgetCollator(TrainerCallback):
         self.chat = Chat(processor)
         self.budgets, self.seed, self.max_pixels, self.tools = list(budgets), seed, max_pixels, tools
         self.backend, self.snap = backend, snap
-        self.epoch = 0
+        # In shared memory: workers of a loader that outlive the epoch see it change.
+        self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
         self._ahead: set[video.Clip] = set()
+
+    @property
+    def epoch(self) -> int:
+        return int(self._epoch)
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch.fill_(epoch)
+
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        if train_dataloader is not None:
+            self.check(train_dataloader.dataset)
+
+    @classmethod
+    def from_settings(cls, processor, settings: RolloutSettings) -> "FrameBudgetCollator":
+        """For evaluation: the frames of [`RolloutSettings`], the same number for each row."""
+        return cls(
+            processor,
+            [settings.frames],
+            max_pixels=settings.max_pixels,
+            tools=settings.dispatch != "none",
+            backend=settings.video_backend,
+            snap=settings.snap_overview,
+        )
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.epoch = int(state.epoch + 1e-6)
+
+    def check(self, dataset) -> None:
+        """Raises a [`ValueError`] if the epochs of a data set to train on cannot be followed."""
+        if isinstance(dataset, torch.utils.data.IterableDataset) and len(set(self.budgets)) > 1:
+            raise ValueError(
+                "`train_dataset` is iterable: its epochs are not counted, so a row would keep the one of "
+                f"`frame_budgets` {self.budgets} that it draws first; use a `Dataset`, or one budget"
+            )
+
+    def for_evaluation(self) -> "FrameBudgetCollator":
+        """A collator alike, of the first epoch for ever: each row has its K, whenever it is looked at."""
+        same = copy.copy(self)
+        same._epoch = torch.zeros((), dtype=torch.long)
+        return same
 
     def __call__(self, rows: list[dict]) -> list[dict]:
         prepared = [self.prepare(row) for row in rows]
@@ -83,24 +125,25 @@ class FrameBudgetCollator(TrainerCallback):
 
     def prepare(self, row: dict) -> dict:
         """The row with `prompt`, `images`, `question`, resolved `videos` and the drawn `frame_budget`."""
-        question = " ".join(_text(m) for m in row["prompt"] if m["role"] == "user").replace("<video>", "").strip()
+        question, videos = _question(row), _paths(row)
         row = {**row, "question": self.chat.strip_control_tokens(question), "images": [], "video_error": None}
-        videos = [
-            v["video"] if isinstance(v, dict) else v
-            for v in (row.get("videos") if row.get("videos") is not None else [])
-        ]
-        key = row.get("key") or f"{question}|{videos}"
-        row["frame_budget"] = row.get("frame_budget") or frame_budget(self.seed, self.epoch, key, self.budgets)
+        row["key"] = row_key(row)
+        row["frame_budget"] = row.get("frame_budget") or frame_budget(self.seed, self.epoch, row["key"], self.budgets)
         try:
             row["videos"] = [video.local_path(path) for path in videos]
             clips = self._clips(row)
-        except VideoError as error:  # the row stays, so that its group is whole; its rollouts do not count
+        except VideoError as error:  # the row stays in its place; its rollouts do not count
             row["videos"], row["video_error"], clips = videos, str(error), []
         frames = [frame for clip in clips for frame in clip.frames]
         if row.get("window") is not None:
             row["prompt"] = subagent_messages(row["question"], *row["window"], frames)
         else:
             row["prompt"] = self._messages(row, clips)
+        if not frames:
+            # Each row has a picture: a batch without any takes another way through the model, and a rank another way
+            # through TRL than the other ranks.
+            frames = video.GreyClip().frames
+            next(m for m in row["prompt"] if m["role"] == "user")["content"].insert(0, {"type": "image"})
         # TRL fills the placeholders of the prompt from the `images` column.
         row["images"] = frames
         for message in row["prompt"]:
@@ -124,8 +167,7 @@ class FrameBudgetCollator(TrainerCallback):
         elif self.tools and not offers_tool(messages[0]["content"]):
             messages[0]["content"] = system_prompt(messages[0]["content"])
         overviews = []
-        for clip in clips:
-            name = clip.path.rsplit("/", 1)[-1]
+        for name, clip in zip(video_names(row["videos"]), clips, strict=False):  # no clips where a video is bad
             overviews.append([video_header(name, video.probe(clip.path).duration), *frame_parts(clip.frames)])
         first = next(i for i, m in enumerate(messages) if m["role"] == "user")
         unmarked = len(overviews) - sum(m["content"].count("<video>") for m in messages)
@@ -138,8 +180,23 @@ class FrameBudgetCollator(TrainerCallback):
                 if i < len(pieces) - 1 and overviews:
                     parts += [*overviews.pop(0), {"type": "text", "text": "\n"}]
             message["content"] = parts or [{"type": "text", "text": ""}]
-        messages[first] |= {"videos": row["videos"], "question": row["question"]}  # what a rollout needs of the row
+        # What a rollout needs of the row.
+        messages[first] |= {"videos": row["videos"], "question": row["question"], "key": row["key"]}
         return messages
+
+
+def row_key(row: dict) -> str:
+    """What identifies a row: its `key`, or its question and the paths of its videos."""
+    return row.get("key") or f"{_question(row)}|{_paths(row)}"
+
+
+def _question(row: dict) -> str:
+    return " ".join(_text(m) for m in row["prompt"] if m["role"] == "user").replace("<video>", "").strip()
+
+
+def _paths(row: dict) -> list[str]:
+    videos = row.get("videos") if row.get("videos") is not None else []
+    return [video["video"] if isinstance(video, dict) else video for video in videos]
 
 
 def _text(message: dict) -> str:

@@ -31,6 +31,12 @@ class ParaGRPOConfig(GRPOConfig):
         think_prefix (`bool`, *optional*, defaults to `True`):
             Whether `<think>` is placed at the start of every assistant turn, without loss.
 
+        > Parameters that control what is trained
+
+        train_vision (`bool`, *optional*, defaults to `False`):
+            Whether the vision tower and its projector are trained too, rather than the language model alone: by LoRA
+            where `peft_config` names no layers, or in full.
+
         > Parameters that control frames
 
         frame_budgets (`list[int]`, *optional*, defaults to `[4, 8, 16, 32, 64]`):
@@ -95,6 +101,9 @@ class ParaGRPOConfig(GRPOConfig):
     think_prefix: bool = field(
         default=True, metadata={"help": "Whether <think> is placed at the start of every assistant turn."}
     )
+    train_vision: bool = field(
+        default=False, metadata={"help": "Whether the vision tower and its projector are trained too."}
+    )
     frame_budgets: list[int] = field(
         default_factory=lambda: [4, 8, 16, 32, 64],
         metadata={"help": "Numbers of overview frames, one drawn per prompt and epoch; one value is no gating."},
@@ -148,6 +157,55 @@ class ParaGRPOConfig(GRPOConfig):
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
         if not 0 <= self.max_bad_rows <= 1:
             raise ValueError(f"`max_bad_rows` must be between 0 and 1, got {self.max_bad_rows}.")
+        if self.reward_weights is not None and (self.format_weight, self.tool_weight) != (1.0, 1.0):
+            raise ValueError(
+                f"with `reward_weights`, got {self.reward_weights}, `format_weight` and `tool_weight` must be 1, got "
+                f"{self.format_weight} and {self.tool_weight}."
+            )
+        if self.anchor_weight:
+            self._check_anchor()
+
+    def _check_anchor(self) -> None:
+        """Refuses what would take the anchor to other tokens, or away from its own."""
+        refused = {
+            "importance_sampling_level": (
+                "token",
+                "one ratio for a sequence spreads the anchor over all of its tokens",
+            ),
+            "top_entropy_quantile": (1.0, "closing tags have little entropy, and would lose their anchor"),
+            "off_policy_mask_threshold": (None, "the mask is of rollouts, and would be taken token by token"),
+        }
+        for name, (legal, reason) in refused.items():
+            if getattr(self, name) != legal:
+                raise ValueError(
+                    f"`{name}` must be {legal!r} unless `anchor_weight` is 0, got {getattr(self, name)!r}: {reason}."
+                )
+
+    def check_rollouts(self) -> None:
+        """Refuses options of TRL's own generation that a [`ParallelRollout`] would not heed."""
+        refused = {
+            "max_tool_calling_iterations": "`max_turns` is the number of turns with tools",
+            "vllm_structured_outputs_regex": "a grammar of this kind cannot hold several turns and reports",
+        }
+        if not self.use_vllm:
+            refused["cache_implementation"] = "the rollouts of a group share the cache of their prompt"
+        for name, reason in refused.items():
+            if getattr(self, name) is not None:
+                raise ValueError(f"`{name}` must be None in rollouts, got {getattr(self, name)!r}: {reason}.")
+        fixed = sorted(self.generation_kwargs.keys() & _FIXED) if self.generation_kwargs else []
+        if fixed:
+            raise ValueError(
+                f"`generation_kwargs` must not have {fixed}: lengths are `max_turn_length`, `max_report_length` and "
+                "`max_completion_length`, turns end with the template's token, and each prompt has one sequence."
+            )
 
 
 _ELEMENTS = ("think", "tool_call", "answer")
+# What a rollout decides itself, by the names of `GenerationConfig` and of vLLM's `SamplingParams`.
+_FIXED = {
+    "max_new_tokens", "max_length", "max_tokens", "min_length", "min_new_tokens", "min_tokens", "max_time",
+    "stop", "stop_strings", "stop_token_ids", "eos_token_id", "pad_token_id", "ignore_eos",
+    "num_return_sequences", "n", "num_beams", "cache_implementation", "use_cache", "return_dict_in_generate",
+    "output_scores", "output_logits", "logprobs", "prompt_logprobs", "detokenize", "output_kind",
+    "prompt_lookup_num_tokens", "assistant_early_exit", "structured_outputs",
+}  # fmt: skip

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .engines import Sample
+from .seeds import seed_of
 from .tools import Crop
 from .video import Clip, VideoError
 
@@ -53,6 +54,7 @@ class Brief:
     prompt_ids: list[int]
     images: list
     max_tokens: int  # of the report
+    seed: int | None = None
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Episode:
     question: str
     videos: list[str]
     limit: int  # most tokens after the prompt
+    seed: int | None = None  # of all that is drawn in it
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -71,6 +74,10 @@ class Episode:
     slots: list[Slot] = field(default_factory=list)
     done: bool = False
     watch: Callable[[dict], None] | None = None
+
+    def seed_at(self, *place: int) -> int | None:
+        """The seed of what is drawn at a place: a turn, or a report of a turn."""
+        return None if self.seed is None else seed_of(self.seed, *place)
 
     def say(self, message: dict) -> None:
         self.messages.append(message)

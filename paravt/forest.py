@@ -11,7 +11,7 @@ padding. Attention is computed by segments: no mask is made, and cost and memory
 """
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,7 +22,6 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
-from trl.trainer.utils import split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
 
 from .engines.features import Picture
 
@@ -234,25 +233,6 @@ def _own_positions(row: Row, prompt_positions: torch.Tensor, rope) -> torch.Tens
         return whole[:, len(row.prompt) :]
     following = prompt_positions.max() + 1 + torch.arange(len(row.completion))
     return following.expand(len(prompt_positions), -1)
-
-
-def keep_together(batches: Sequence[dict], names: Sequence[Hashable]) -> list[dict]:
-    """
-    Shuffled micro-batches with rows of one name side by side, in the order in which the names appear; `names` has one
-    for each row of all micro-batches.
-    """
-    order = [number for name in dict.fromkeys(names) for number, other in enumerate(names) if other == name]
-    parts = [split_pixel_values_by_grid(batch) for batch in batches]
-    whole = {}
-    for key, first in parts[0].items():
-        if isinstance(first, list):
-            values = [value for part in parts for value in part[key]]
-            whole[key] = [values[number] for number in order]
-        elif first is None or first.dim() == 0:
-            whole[key] = first
-        else:
-            whole[key] = torch.cat([part[key] for part in parts])[order]
-    return [unsplit_pixel_values_by_grid(batch) for batch in split_tensor_dict(whole, len(batches))]
 
 
 # ----------------------------------------------------------------------------------------------------------- attention

@@ -5,6 +5,7 @@ import logging
 import re
 
 from .answers import assistant_turns, final_answer
+from .rewards import tool_reward
 
 
 logger = logging.getLogger(__name__)
@@ -17,7 +18,8 @@ PROMPT = (
 
 class JudgeReward:
     """
-    Reward in [0, 1] for open-ended rows, `None` for all others; use it beside `accuracy_reward(mode="judge")`.
+    Reward in [0, 1] for open-ended rows, `None` for all others; use it beside `accuracy_reward(mode="judge")`, and its
+    `tool_reward` in place of [`rewards.tool_reward`].
 
     A sample that cannot be judged is unscored: `None`, counted in the metric `judge/failure_rate`, never zero.
 
@@ -40,21 +42,36 @@ class JudgeReward:
         self, model: str, base_url: str | None = None, concurrency: int = 16, retries: int = 2, timeout: float = 30.0
     ):
         self.model, self.concurrency = model, concurrency
+        self._rows, self._round = None, None
         self._settings = {"base_url": base_url, "max_retries": retries, "timeout": timeout}
 
     async def __call__(self, completions, **columns) -> list[float | None]:
-        from openai import AsyncOpenAI
-
-        count = len(completions)
-        get = lambda name: columns.get(name) or [None] * count  # noqa: E731
-        rows = list(zip(completions, *(get(n) for n in ("turns", "answer", "question_type", "question")), strict=True))
-        gate = asyncio.Semaphore(self.concurrency)
-        async with AsyncOpenAI(**self._settings) as client:
-            scores = await asyncio.gather(*(self._score(client, gate, *row) for row in rows))
-        asked = [score for score, row in zip(scores, rows, strict=True) if row[3] == "oe"]
+        scores = await self._scores(completions, columns)
+        kinds = columns.get("question_type") or [None] * len(completions)
+        asked = [score for score, kind in zip(scores, kinds, strict=True) if kind == "oe"]
         if asked and "log_metric" in columns:
             columns["log_metric"]("judge/failure_rate", sum(score is None for score in asked) / len(asked))
-        return list(scores)
+        return scores
+
+    async def tool_reward(self, completions, **columns) -> list[float]:
+        """[`rewards.tool_reward`], for which an open-ended answer is right where the judge says so."""
+        return tool_reward(completions, judged=await self._scores(completions, columns), **columns)
+
+    async def _scores(self, completions, columns: dict) -> list[float | None]:
+        """The scores of a batch. Both rewards ask for them at once, and share one round of requests."""
+        get = lambda name: columns.get(name) or [None] * len(completions)  # noqa: E731
+        names = ("turns", "answer", "question_type", "question")
+        rows = list(zip(completions, *(get(name) for name in names), strict=True))
+        if self._round is None or self._round.done() or rows != self._rows:
+            self._rows, self._round = rows, asyncio.ensure_future(self._ask(rows))
+        return list(await self._round)
+
+    async def _ask(self, rows: list[tuple]) -> list[float | None]:
+        from openai import AsyncOpenAI
+
+        gate = asyncio.Semaphore(self.concurrency)
+        async with AsyncOpenAI(**self._settings) as client:
+            return await asyncio.gather(*(self._score(client, gate, *row) for row in rows))
 
     async def _score(self, client, gate, completion, turns, truth, kind, question) -> float | None:
         if kind != "oe" or truth is None:

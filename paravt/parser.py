@@ -82,6 +82,8 @@ def parse_seconds(value: object) -> float:
 
 
 _MARKER = re.compile(r"</?(?:think|answer|tool_call|tool_code)>|<tool_response>|```tool_code\b")
+_MARKER_OR_FENCE = re.compile(_MARKER.pattern + "|```")
+_CLOSERS = {"<tool_call>": "</tool_call>", "<tool_code>": "</tool_code>", "```tool_code": "```"}
 
 
 def parse_tool_calls(text: str, *, complete: bool = True) -> list[ToolCall | ToolCallError]:
@@ -111,8 +113,14 @@ def parse_tool_calls(text: str, *, complete: bool = True) -> list[ToolCall | Too
             if "{" in text[max(outside, position - MAX_LENGTH) : position]:
                 entries.append(_error("</tool_call> has no opening tag.", (outside, position)))
             outside = position
-        elif tag in ("<tool_call>", "<tool_code>", "```tool_code"):
-            position = outside = _read_block(text, tag, marker.start(), position, complete, entries)
+        elif tag in _CLOSERS:
+            block = _find_block(text, tag, marker.start(), position)
+            if block.unfinished and not complete:
+                fault = "The call is not finished: the turn reached its token limit."
+                entries.append(_error(fault, (block.start, len(text))))
+                break
+            entries += _read_block(text, block)
+            position = outside = block.end
     return entries
 
 
@@ -120,30 +128,66 @@ def _error(fault: str, span: tuple[int, int]) -> ToolCallError:
     return ToolCallError(f"{fault} {LEGAL_FORM}", span)
 
 
-def _read_block(text, tag, start, body, complete, entries) -> int:
-    """Appends what stands in the block that `tag` opens at `start`; returns where to go on."""
-    closer = {"<tool_call>": "</tool_call>", "<tool_code>": "</tool_code>"}.get(tag, "```")
+# -------------------------------------------------------------------------------------------------------------- blocks
+
+
+@dataclass(frozen=True)
+class _Block:
+    """
+    A block of calls in a text: what it holds from `body` to `stop`, with its tags from `start` to `end`.
+
+    `closed` is whether its closing tag is there, `unfinished` whether nothing at all follows that ends it, `objects`
+    the strict JSON objects in it, each with the place where it ends.
+    """
+
+    tag: str
+    start: int
+    body: int
+    stop: int
+    end: int
+    closed: bool
+    unfinished: bool
+    objects: list[tuple[object, int]]
+
+
+def _find_block(text: str, tag: str, start: int, body: int) -> _Block:
+    """The block that `tag` opens at `start`. It ends at its closing tag, at any other tag, or with the text."""
     # JSON decides where a call ends, so that a tag within a string is text.
-    objects, end = _decode(text, body) if tag == "<tool_call>" else ([], body)
-    boundary = re.compile(_MARKER.pattern + "|```").search(text, end) if closer == "```" else _MARKER.search(text, end)
+    objects = _decode_objects(text, body) if tag == "<tool_call>" else []
+    content_end = objects[-1][1] if objects else body
+    boundaries = _MARKER_OR_FENCE if _CLOSERS[tag] == "```" else _MARKER
+    boundary = boundaries.search(text, content_end)
     stop = boundary.start() if boundary else len(text)
-    closed = bool(boundary) and boundary[0] == closer
-    end = boundary.end() if closed else (end if objects else stop)
-    if not (closed or complete or boundary):
-        entries.append(_error("The call is not finished: the turn reached its token limit.", (start, len(text))))
-        return len(text)
-    for value, value_end in objects:
-        entries.append(_read_object(value, (start, end if value is objects[-1][0] else value_end)))
-        start = value_end
-    if objects:
-        return end
-    if stop - body > MAX_LENGTH:
-        entries.append(_error(f"The call is longer than {MAX_LENGTH} characters.", (start, end)))
-    elif tag == "<tool_call>":
-        entries.append(_repair(text[body:stop], closed, (start, end)))
+    closed = boundary is not None and boundary[0] == _CLOSERS[tag]
+    if closed:
+        end = boundary.end()
     else:
-        entries.extend(_read_python(text[body:stop], body) or [_error("The block holds no call.", (start, end))])
-    return end
+        end = content_end if objects else stop
+    return _Block(tag, start, body, stop, end, closed, unfinished=boundary is None, objects=objects)
+
+
+def _read_block(text: str, block: _Block) -> list[ToolCall | ToolCallError]:
+    """The calls of a block, at least one entry."""
+    span = (block.start, block.end)
+    content = text[block.body : block.stop]
+    if block.objects:
+        return _read_objects(block)
+    if len(content) > MAX_LENGTH:
+        return [_error(f"The call is longer than {MAX_LENGTH} characters.", span)]
+    if block.tag == "<tool_call>":
+        return [_repair(content, block.closed, span)]
+    return _read_python(content, block.body) or [_error("The block holds no call.", span)]
+
+
+def _read_objects(block: _Block) -> list[ToolCall | ToolCallError]:
+    """The calls of a block of strict JSON: each spans the text from the one before it, the last one up to the end."""
+    starts = [block.start, *(end for _, end in block.objects[:-1])]
+    ends = [*(end for _, end in block.objects[:-1]), block.end]
+    spans = zip(starts, ends, strict=True)
+    return [_read_object(value, span) for (value, _), span in zip(block.objects, spans, strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
 
 
 class _DuplicateKey(ValueError): ...
@@ -156,65 +200,90 @@ def _unique(pairs: list) -> dict:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+_FIRST_OBJECT = re.compile(r"[{]|\[(?=\s*\{)")
 _NEXT_OBJECT = re.compile(r"[\s,;]*\{")
 
 
-def _decode(text: str, body: int) -> tuple[list, int]:
-    """The strict JSON objects of a block, after prose or a fence, with their ends; ([], body) if there are none."""
+def _decode_objects(text: str, body: int) -> list[tuple[object, int]]:
+    """The strict JSON objects of a block, after prose or a fence, with their ends; none if one is not strict."""
     boundary = _MARKER.search(text, body)
-    limit = boundary.start() if boundary else len(text)
-    found = re.compile(r"[{]|\[(?=\s*\{)").search(text, body, limit)
-    objects, end = [], body
+    found = _FIRST_OBJECT.search(text, body, boundary.start() if boundary else len(text))
+    objects: list[tuple[object, int]] = []
     while found:
+        begin = found.end() - 1
         try:
-            begin = found.end() - 1
             value, length = _DECODER.raw_decode(text[begin : begin + MAX_LENGTH])
         except (ValueError, RecursionError):
-            return [], body
+            return []
         end = begin + length
         objects += [(item, end) for item in (value if isinstance(value, list) else [value])]
         found = _NEXT_OBJECT.match(text, end)
-    return objects, end
+    return objects
 
 
 _STRAIGHT = str.maketrans("“”‘’", "\"\"''")
-_TIME_SOURCE = re.compile(r"""\b(start_time|end_time|start|end)\b["']?\s*[:=]\s*["']?([^,}\]"'\n]*)""")
 
 
-def _repair(content: str, closed: bool, span) -> ToolCall | ToolCallError:
+def _repair(content: str, closed: bool, span: tuple[int, int]) -> ToolCall | ToolCallError:
+    """The call of text that is almost a JSON object, if there is one way to read it."""
     begin = content.find("{")
     source = content[begin:].translate(_STRAIGHT).strip().strip("`").strip() if begin >= 0 else ""
-    depths, depth = [0], 0
-    for character in source[:MAX_REPAIR]:
-        depth += (character in "{[") - (character in "}]")
-        depths.append(depth)
-    if not source or len(source) > MAX_REPAIR or max(depths) > MAX_DEPTH:
+    depth, deepest = _nesting(source[:MAX_REPAIR])
+    if not source or len(source) > MAX_REPAIR or deepest > MAX_DEPTH:
         return _error("The call holds no JSON object of a call's size.", span)
     if depth > 0 and not closed:
         return _error("The call is not finished: it lacks its closing brace and </tool_call>.", span)
-    try:
-        json.loads(source, object_pairs_hook=_unique)
-    except _DuplicateKey:
+    if _has_duplicate_key(source):
         return _error("An argument stands twice in the call.", span)
-    except (ValueError, RecursionError):
-        pass
     try:
         call = _read_object(json_repair.loads(source, skip_json_loads=True), span)
     except Exception:  # a third-party parser fed by a sampled policy: whatever it raises, the call is bad
         return _error("The call is not valid JSON.", span)
-    if isinstance(call, ToolCall):
-        # Repair may cut a value short (1:23 becomes 1): the times must be what stands in the source, once each.
-        for key in ("start_time", "end_time"):
-            raw = [value for name, value in _TIME_SOURCE.findall(source) if ALIASES.get(name, name) == key]
-            try:
-                if [parse_seconds(value) for value in raw] != [call.arguments[key]]:
-                    raise ValueError(f"{raw} has no single reading")
-            except ValueError as error:
-                return _error(f"{key}: {error}.", span)
-    return call
+    fault = _time_fault(call, source) if isinstance(call, ToolCall) else None
+    return _error(fault, span) if fault else call
 
 
-def _read_object(value: object, span) -> ToolCall | ToolCallError:
+def _nesting(source: str) -> tuple[int, int]:
+    """How many brackets are open at the end of a text, and at most."""
+    depth = deepest = 0
+    for character in source:
+        depth += (character in "{[") - (character in "}]")
+        deepest = max(deepest, depth)
+    return depth, deepest
+
+
+def _has_duplicate_key(source: str) -> bool:
+    """Whether a text is JSON but for a key that stands twice in an object."""
+    try:
+        json.loads(source, object_pairs_hook=_unique)
+    except _DuplicateKey:
+        return True
+    except (ValueError, RecursionError):
+        pass
+    return False
+
+
+_TIME_SOURCE = re.compile(r"""\b(start_time|end_time|start|end)\b["']?\s*[:=]\s*["']?([^,}\]"'\n]*)""")
+
+
+def _time_fault(call: ToolCall, source: str) -> str | None:
+    """What is wrong if the times of a repaired call are not those of its source: repair may make 1 of 1:23."""
+    written = _TIME_SOURCE.findall(source)
+    for key in ("start_time", "end_time"):
+        values = [value for name, value in written if ALIASES.get(name, name) == key]
+        try:
+            if [parse_seconds(value) for value in values] != [call.arguments[key]]:
+                return f"{key}: {values} has no single reading."
+        except ValueError as error:
+            return f"{key}: {error}."
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------------- calls
+
+
+def _read_object(value: object, span: tuple[int, int]) -> ToolCall | ToolCallError:
+    """The call of a decoded JSON value in any of the accepted forms."""
     if not isinstance(value, dict):
         return _error(f"The call is {type(value).__name__}, not a JSON object.", span)
     if isinstance(value.get("function"), dict):
@@ -223,19 +292,28 @@ def _read_object(value: object, span) -> ToolCall | ToolCallError:
     if name != NAME:
         fault = "The call names no tool" if name is None else f"There is no tool {str(name)[:40]!r}"
         return _error(f"{fault}; the only tool is {NAME!r}.", span)
-    flat = {key: item for key, item in value.items() if key not in ("name", "type", "id")}
-    containers = [key for key in flat if key in ("arguments", "parameters")]
-    if len(containers) > 1:
+    if "arguments" in value and "parameters" in value:
         return _error("The call has both 'arguments' and 'parameters'.", span)
-    arguments = flat[containers[0]] if containers else flat
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments, object_pairs_hook=_unique)
-        except (ValueError, RecursionError):
-            pass
+    arguments = _arguments_of(value)
     if not isinstance(arguments, dict):
         return _error("The arguments are not a JSON object.", span)
     return build_call(list(arguments.items()), span)
+
+
+def _arguments_of(call: dict) -> object:
+    """The arguments of a call: in an object of their own, in JSON text, or flat beside the name."""
+    for container in ("arguments", "parameters"):
+        if container in call:
+            arguments = call[container]
+            break
+    else:
+        return {key: item for key, item in call.items() if key not in ("name", "type", "id")}
+    if isinstance(arguments, str):
+        try:
+            return json.loads(arguments, object_pairs_hook=_unique)
+        except (ValueError, RecursionError):
+            pass
+    return arguments
 
 
 def build_call(pairs: list[tuple[str, object]], span: tuple[int, int] = (0, 0)) -> ToolCall | ToolCallError:
@@ -260,38 +338,53 @@ def build_call(pairs: list[tuple[str, object]], span: tuple[int, int] = (0, 0)) 
     return ToolCall(NAME, {key: known[key] for key in ARGUMENTS if key in known}, span)
 
 
+# -------------------------------------------------------------------------------------------------------------- Python
+
 _PYTHON_CALL = re.compile(r"(?:\bdefault_api\.)?\b([A-Za-z_][\w.]*)[ \t]*\(")
 
 
 def _read_python(content: str, offset: int) -> list[ToolCall | ToolCallError]:
     """Calls in Python form: the text from each name to its own closing bracket, its arguments read as literals."""
-    entries, position = [], 0
+    entries: list[ToolCall | ToolCallError] = []
+    position = 0
     while match := _PYTHON_CALL.search(content, position):
-        position = match.end()
-        if match[1] == "print":
+        name, position = match[1], match.end()
+        if name == "print":
             continue
-        depth, quote = 1, ""
-        while position < len(content) and depth:
-            character = content[position]
-            position += 1
-            if quote or character in "\"'":
-                quote = "" if character == quote else quote or character
-            else:
-                depth += (character == "(") - (character == ")")
+        arguments, position = position, _closing_bracket(content, position)
         span = (offset + match.start(), offset + position)
-        if match[1].removeprefix("default_api.") != NAME:
-            entries.append(_error(f"There is no tool {match[1][:40]!r}; the only tool is {NAME!r}.", span))
-            continue
-        try:
-            node = ast.parse("f(" + content[match.end() : position], mode="eval").body
-            positional = [ast.literal_eval(argument) for argument in node.args]
-            named = [(keyword.arg, ast.literal_eval(keyword.value)) for keyword in node.keywords]
-            entries.append(build_call([*zip(ARGUMENTS, positional, strict=False), *named], span))
-            if len(positional) > len(ARGUMENTS):
-                entries[-1] = _error(f"{NAME} takes {len(ARGUMENTS)} arguments, not {len(positional)}.", span)
-        except (ValueError, SyntaxError, TypeError, AttributeError, MemoryError, RecursionError):
-            entries.append(_error(f"The arguments of {NAME} must be plain numbers and strings.", span))
+        if name.removeprefix("default_api.") == NAME:
+            entries.append(_read_arguments(content[arguments:position], span))
+        else:
+            entries.append(_error(f"There is no tool {name[:40]!r}; the only tool is {NAME!r}.", span))
     return entries
+
+
+def _closing_bracket(content: str, position: int) -> int:
+    """The place after the bracket that closes the one before `position`, or the end; brackets in strings are text."""
+    depth, quote = 1, ""
+    while position < len(content) and depth:
+        character = content[position]
+        position += 1
+        if quote or character in "\"'":
+            quote = "" if character == quote else quote or character
+        else:
+            depth += (character == "(") - (character == ")")
+    return position
+
+
+def _read_arguments(source: str, span: tuple[int, int]) -> ToolCall | ToolCallError:
+    """The call with the arguments that stand in Python's way, up to the closing bracket, in `source`."""
+    try:
+        node = ast.parse("f(" + source, mode="eval").body
+        positional = [ast.literal_eval(argument) for argument in node.args]
+        named = [(keyword.arg, ast.literal_eval(keyword.value)) for keyword in node.keywords]
+        call = build_call([*zip(ARGUMENTS, positional, strict=False), *named], span)
+    except (ValueError, SyntaxError, TypeError, AttributeError, MemoryError, RecursionError):
+        return _error(f"The arguments of {NAME} must be plain numbers and strings.", span)
+    if len(positional) > len(ARGUMENTS):
+        return _error(f"{NAME} takes {len(ARGUMENTS)} arguments, not {len(positional)}.", span)
+    return call
 
 
 def render_tool_call(call: ToolCall) -> str:

@@ -68,7 +68,7 @@ def format_reward(completions, **columns) -> list[float]:
         texts = assistant_turns(completion, turns)
         parsed = [parse_turn(text, last=i == len(texts) - 1) for i, text in enumerate(texts)]
         thought = sum(any(tag == "</think>" for *_, tag in turn.tags) for turn in parsed) / len(parsed)
-        kept = sum(turn.fault is None for turn in parsed) / len(parsed)
+        kept = sum(not turn.broken for turn in parsed) / len(parsed)
         scores.append((thought + kept + parsed[-1].answered) / 3)
     return scores
 
@@ -79,12 +79,15 @@ def _called(completion: str | list[dict]) -> bool:
     return any((call.get("function") or {}).get("name") == NAME for call in calls)
 
 
-def tool_reward(completions, *, right: float = 0.5, **columns) -> list[float]:
+def tool_reward(completions, *, right: float = 0.5, judged: list | None = None, **columns) -> list[float]:
     """
     0 without a call, 0.1 for one that parses, 0.3 for one that executed, and 0.5 more if then the answer scores at
-    least `right`. Executed is what `tool_calls` of the rollout says, never what a text says.
+    least `right`. Executed is what `tool_calls` of the rollout says, never what a text says. Open-ended answers score
+    what `judged` says, where it is given; see [`~judge.JudgeReward.tool_reward`].
     """
-    accuracy = accuracy_reward(completions, fallback=False, **columns)
+    accuracy = accuracy_reward(completions, mode="f1" if judged is None else "judge", fallback=False, **columns)
+    if judged is not None:
+        accuracy = [told if score is None else score for score, told in zip(accuracy, judged, strict=True)]
     count, scores = len(completions), []
     rows = zip(
         completions, _column(columns, "turns", count), _column(columns, "tool_calls", count), accuracy, strict=True

@@ -1,8 +1,10 @@
 """The one episode loop, also TRL's `rollout_func`: generation, parallel crops, sub-agents, tool responses."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+
+from accelerate.utils import gather_object
 
 from . import video
 from .anchors import token_texts
@@ -11,6 +13,7 @@ from .engines import Engine, Sample, engine_of
 from .episode import Brief, Episode, Slot
 from .parser import ToolCall, ToolCallError, parse_tool_calls
 from .prompts import LAST_TURN, subagent_messages
+from .seeds import copy_numbers, seed_of
 from .tools import Crop, ToolError, resolve
 from .video import VideoError
 
@@ -50,6 +53,8 @@ class ParallelRollout:
             Largest area of a frame, in pixels.
         video_backend (`str`, *optional*, defaults to `"pyav"`):
             Decoder of the crops, `"pyav"` or `"decord"`.
+        chat_template_kwargs (`dict`, *optional*):
+            Arguments of the chat template.
     """
 
     def __init__(
@@ -65,28 +70,35 @@ class ParallelRollout:
         crop_frames: int = 16,
         max_pixels: int = 50176,
         video_backend: str = "pyav",
+        chat_template_kwargs: dict | None = None,
     ):
-        self.video_backend = video_backend
+        if dispatch not in ("parallel", "sequential", "none"):
+            raise ValueError(f"`dispatch` must be 'parallel', 'sequential' or 'none', got {dispatch!r}.")
+        self.video_backend, self.chat_template_kwargs = video_backend, chat_template_kwargs
+        self.dispatch = dispatch
         self.think_prefix, self.max_calls, self.max_turn_length = think_prefix, max_calls, max_turn_length
         self.max_turns = 0 if dispatch == "none" else max_turns
         self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
         self.max_report_length, self.max_pixels = max_report_length, max_pixels
         self.crop_fps, self.crop_frames = crop_fps, crop_frames
+        self._step = self._batch = -1  # of the trainer, and which of the step's generation batches was the last
         self.generated = 0  # tokens sampled so far, by main agents and sub-agents
 
     @classmethod
     def from_config(cls, config) -> "ParallelRollout":
-        """The rollout of a [`ParaGRPOConfig`]."""
+        """The rollout of a [`ParaGRPOConfig`], or of [`RolloutSettings`]."""
         names = (
             "think_prefix", "dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length",
             "max_report_length", "crop_fps", "crop_frames", "max_pixels", "video_backend",
+            "chat_template_kwargs",
         )  # fmt: skip
         return cls(**{name: getattr(config, name) for name in names})
 
     def __call__(self, prompts: list[list[dict]], trainer) -> dict[str, list]:
         """TRL's `rollout_func`: one episode per prompt; `turns` and `tool_calls` go to the reward functions."""
         engine = engine_of(trainer)
-        episodes = self.run(prompts, engine, trainer.max_completion_length)
+        seeds = self._seeds(prompts, trainer)
+        episodes = self.run(prompts, engine, trainer.max_completion_length, seeds=seeds)
         return {
             "prompt_ids": [e.prompt_ids for e in episodes],
             "completion_ids": [e.ids for e in episodes],
@@ -96,12 +108,30 @@ class ParallelRollout:
             "tool_calls": [[slot.record() for slot in e.slots] for e in episodes],
         }
 
+    def _seeds(self, prompts: list[list[dict]], trainer) -> list[int]:
+        """
+        A seed per episode, from its row and step alone: it is the same on another rank, on fewer of them, beside other
+        rows and after a resume. Evaluation has the same draws at every step.
+        """
+        if trainer.model.training:
+            step = trainer.state.global_step
+            self._step, self._batch = step, self._batch + 1 if step == self._step else 0
+            place = ("train", step, self._batch)
+        else:
+            place = ("eval",)
+        keys = gather_object([[_asked(prompt)["key"] for prompt in prompts]])  # of each rank
+        start = sum(map(len, keys[: trainer.accelerator.process_index]))
+        rows = [key for mine in keys for key in mine]
+        numbered = list(zip(rows, copy_numbers(rows), strict=True))[start : start + len(prompts)]
+        return [seed_of(trainer.args.seed, *place, key, copy) for key, copy in numbered]
+
     def run(
         self,
         prompts: list[list[dict]],
         engine: Engine,
         max_completion_length: int,
         watch: Callable[[int, dict], None] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[Episode]:
         """
         Plays one episode per prompt, all in step.
@@ -111,9 +141,13 @@ class ParallelRollout:
             engine: What generates.
             max_completion_length (`int`): Most tokens of an episode after its prompt.
             watch (`Callable`, *optional*): Called with the number of an episode and each of its messages as it comes.
+            seeds (`Sequence[int]`, *optional*): A seed per episode; an engine that draws nothing needs none.
         """
-        chat = Chat(engine.processor, self.think_prefix)
+        chat = Chat(engine.processor, self.think_prefix, self.chat_template_kwargs)
+        chat.check()
         episodes = [self._start(chat, prompt, max_completion_length) for prompt in prompts]
+        for e, seed in zip(episodes, seeds or [None] * len(prompts), strict=True):
+            e.seed = seed
         if watch is not None:
             for number, e in enumerate(episodes):
                 e.watch = partial(watch, number)
@@ -131,9 +165,7 @@ class ParallelRollout:
 
     @staticmethod
     def _start(chat: Chat, prompt: list[dict], limit: int) -> Episode:
-        asked = next((m for m in prompt if "videos" in m), None)
-        if asked is None:
-            raise ValueError("the prompt names no videos; prepare rows with `FrameBudgetCollator`")
+        asked = _asked(prompt)
         ids, images = chat.prompt(prompt)
         return Episode(ids, images, asked["question"], asked["videos"], limit)
 
@@ -155,7 +187,8 @@ class ParallelRollout:
         def record(i: int, sample: Sample) -> None:
             self._record_turn(chat, live[i], sample, turn)
 
-        engine.generate([e.prompt_ids + e.ids for e in live], [e.images for e in live], limits, record)
+        prompts, images = [e.prompt_ids + e.ids for e in live], [e.images for e in live]
+        engine.generate(prompts, images, limits, record, _given([e.seed_at(turn) for e in live]))
 
     def _record_turn(self, chat: Chat, e: Episode, sample: Sample, turn: int) -> None:
         """Takes in a turn as soon as it is sampled: its crops decode while other turns are still being sampled."""
@@ -174,8 +207,8 @@ class ParallelRollout:
         if not entries or self._must_answer(turn) or e.room <= 0:
             e.end(turn)
             return
-        turn_has_ended = sample.finished and length == len(sample.ids)
-        if not turn_has_ended:
+        # A turn may be cut, or have ended with another token: what follows stands behind the template's.
+        if e.ids[-1] != chat.tokenizer.eos_token_id:
             e.place([chat.tokenizer.eos_token_id])
         self._start_decoding(e.planned())
 
@@ -218,6 +251,7 @@ class ParallelRollout:
             [brief.prompt_ids for brief in briefs],
             [brief.images for brief in briefs],
             [brief.max_tokens for brief in briefs],
+            seeds=_given([brief.seed for brief in briefs]),
         )
         self.generated += sum(len(report.ids) for report in reports)
         for brief, report in zip(briefs, reports, strict=True):
@@ -236,7 +270,7 @@ class ParallelRollout:
             equal_calls.setdefault(slot.crop, []).append(slot)
 
         briefs = []
-        for crop, slots in equal_calls.items():
+        for number, (crop, slots) in enumerate(equal_calls.items()):
             clip = slots[0].clip
             try:
                 clip.load()
@@ -249,7 +283,7 @@ class ParallelRollout:
                 for slot in slots:
                     slot.leave_out()
             else:
-                briefs.append(Brief(slots, *prompt, max_tokens))
+                briefs.append(Brief(slots, *prompt, max_tokens, e.seed_at(turn, number)))
         return briefs
 
     @staticmethod
@@ -293,6 +327,18 @@ class ParallelRollout:
         e.place(ids)
         for slot in slots:
             e.say({"role": "tool", "name": "crop_video", "content": slot.response})
+
+
+def _asked(prompt: list[dict]) -> dict:
+    """The message of a prompt that says what a rollout needs to know of the row."""
+    asked = next((message for message in prompt if "videos" in message), None)
+    if asked is None:
+        raise ValueError("the prompt names no videos; prepare rows with `FrameBudgetCollator`")
+    return asked
+
+
+def _given(seeds: list[int | None]) -> list[int] | None:
+    return None if None in seeds else seeds
 
 
 def _before_forgery(ids: list[int], chat: Chat) -> tuple[str, int]:

@@ -1,7 +1,6 @@
 """The one tool, `crop_video`: what a call asks for becomes a window of one of the row's own videos."""
 
 import math
-import os
 from dataclasses import dataclass
 
 from . import video
@@ -18,6 +17,7 @@ __all__ = [
     "parse_tool_calls",
     "render_tool_call",
     "resolve",
+    "video_names",
 ]
 
 
@@ -58,17 +58,32 @@ def resolve(call: ToolCall, videos: list[str], fps: float = 1.0, max_frames: int
     return Crop(path, *shown, tuple(times), "" if shown == (start, end) else f" {lasts}")
 
 
+def video_names(paths: list[str]) -> list[str]:
+    """
+    What each of a row's videos is called in prompts and calls: its base name, with as many folders before it as tell
+    it from the others; a file that is listed again has its number after it.
+    """
+    parts = [path.split("/") for path in paths]
+    length = dict.fromkeys(paths, 1)
+    for path, own in zip(paths, parts, strict=True):
+        others = [other for other in parts if other != own]
+        while length[path] < len(own) and any(other[-length[path] :] == own[-length[path] :] for other in others):
+            length[path] += 1
+    names = ["/".join(own[-length[path] :]) for path, own in zip(paths, parts, strict=True)]
+    before = [names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
+
+
 def _choose(name: str | None, videos: list[str]) -> str:
-    names = [os.path.basename(path) for path in videos]
+    names = video_names(videos)
     if name is None and len(videos) == 1:
         return videos[0]
     if name in videos:
         return name
-    if names.count(name) == 1:
+    if name in names:
         return videos[names.index(name)]
     asked = "The call names no video" if name is None else f"There is no video {name[:80]!r}"
-    legal = videos if len(set(names)) < len(names) else names
-    raise ToolError(f"{asked}; the videos are {', '.join(map(repr, legal))}.")
+    raise ToolError(f"{asked}; the videos are {', '.join(map(repr, names))}.")
 
 
 class CropVideo:

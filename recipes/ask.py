@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from contextlib import redirect_stdout
+from dataclasses import asdict
 
 from evaluate import add_model_arguments
 
@@ -21,7 +22,7 @@ def toy_model(folder: str) -> str:
     """A tiny Qwen3-VL that knows the toy world; trained here if it is not there yet."""
     if not os.path.exists(os.path.join(folder, "processor_config.json")):
         import sft
-        from trl import ModelConfig, SFTConfig, TrlParser
+        from trl import ModelConfig, TrlParser
 
         print(f"training the toy model in {folder}, once", file=sys.stderr, flush=True)
         sft.use_all_cores()
@@ -33,8 +34,12 @@ def toy_model(folder: str) -> str:
         ]
         flags += ["--toy_folder", os.path.join(folder, "videos"), "--toy_faults", "0", "--toy_skips", "0"]
         with redirect_stdout(sys.stderr):  # standard output is for the answer
-            sft.main(*TrlParser((sft.Arguments, SFTConfig, ModelConfig)).parse_args_and_config(flags))
+            sft.main(*TrlParser((sft.Arguments, sft.Training, ModelConfig)).parse_args_and_config(flags))
     return folder
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -45,33 +50,31 @@ def main(options: argparse.Namespace) -> int:
     from paravt import FrameBudgetCollator, ParallelRollout, toy
     from paravt.engines import load_engine
     from paravt.evaluation import play
-    from paravt.prompts import system_prompt
+    from paravt.settings import given_flags, settings_of
 
+    given = given_flags(options)
     if options.model is None:
         options.model = toy_model(options.toy_folder)
-        vars(options).update(TOY)
+        given = TOY | given
+    settings = settings_of(options.model, options.adapter, report=tell, **given)
     if options.video is None:
         rows = toy.make_rows(os.path.join(options.toy_folder, "videos"), 8, seed=2)
-        options.video = next(row["videos"][0] for row in rows if not toy.shows(row, options.frames))
-    if os.path.isfile(options.prompt):
-        with open(options.prompt, encoding="utf-8") as file:
-            options.prompt = file.read()
-    tools = options.dispatch != "none"
+        options.video = next(row["videos"][0] for row in rows if not toy.shows(row, settings.frames))
     engine = load_engine(
         options.model,
         options.adapter,
         options.engine,
-        options.max_pixels,
+        settings.max_pixels,
         options.dtype,
         max_length=options.max_length,
+        engine_args=options.engine_args,
     )
-    collator = FrameBudgetCollator(engine.processor, [options.frames], max_pixels=options.max_pixels, tools=tools)
-    limits = ("dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length", "max_report_length")
-    rollout = ParallelRollout(max_pixels=options.max_pixels, **{name: getattr(options, name) for name in limits})
+    collator = FrameBudgetCollator.from_settings(engine.processor, settings)
+    rollout = ParallelRollout.from_config(settings)
     row = {
         "key": "question", "videos": [options.video],
         "prompt": [
-            {"role": "system", "content": system_prompt(options.prompt, tools=tools)},
+            {"role": "system", "content": settings.prompt},
             {"role": "user", "content": f"<video>{options.question}"},
         ],
     }  # fmt: skip
@@ -81,9 +84,9 @@ def main(options: argparse.Namespace) -> int:
 
     if not options.json:
         print(f"{options.video}\n{options.question}", flush=True)
-    (record,) = play(rollout, engine, collator, [row], options.max_completion_length, None if options.json else show)
+    (record,) = play(rollout, engine, collator, [row], settings.max_completion_length, None if options.json else show)
     if options.json:
-        print(json.dumps(record, ensure_ascii=False))
+        print(json.dumps(record | {"settings": asdict(settings)}, ensure_ascii=False))
     elif record["error"] is None:
         for call in record["calls"]:
             window = f"{call['start']:.1f} to {call['end']:.1f} s" if call["start"] is not None else "no window"

@@ -15,7 +15,7 @@ import sys
 
 from paravt.engines import ENGINES
 from paravt.metrics import summarise, table
-from paravt.prompts import INSTRUCTIONS
+from paravt.settings import add_flags
 
 
 SHORT = {
@@ -27,18 +27,10 @@ SHORT = {
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--adapter", help="LoRA adapter")
     parser.add_argument("--engine", choices=ENGINES, default="transformers")
-    parser.add_argument("--frames", type=int, default=64, help="overview frames")
-    parser.add_argument("--max_pixels", type=int, default=50176, help="largest area of a frame")
-    parser.add_argument("--dispatch", choices=["parallel", "sequential", "none"], default="parallel")
-    parser.add_argument("--max_turns", type=int, default=3, help="turns with tools")
-    parser.add_argument("--max_calls_per_turn", type=int, default=5)
-    parser.add_argument("--max_calls", type=int, default=15, help="calls in an episode")
-    parser.add_argument("--max_turn_length", type=int, default=2048, help="most new tokens of a turn")
-    parser.add_argument("--max_report_length", type=int, default=512, help="most new tokens of a sub-agent")
-    parser.add_argument("--max_completion_length", type=int, default=8192, help="most tokens after the prompt")
+    parser.add_argument("--engine_args", type=json.loads, help="""JSON for vLLM, '{"gpu_memory_utilization": 0.5}'""")
     parser.add_argument("--max_length", type=int, help="longest conversation that vLLM makes room for; the model's")
-    parser.add_argument("--prompt", default=INSTRUCTIONS, help="instructions of the system prompt, or their file")
     parser.add_argument("--dtype", default="auto")
+    add_flags(parser)
 
 
 def recalls(records: list[dict]) -> dict[str, float]:

@@ -23,12 +23,10 @@ from functools import partial
 import sft
 from accelerate import PartialState
 from datasets import Dataset
-from transformers import AutoProcessor
-from trl import ModelConfig, SFTConfig, TrlParser, get_peft_config
+from trl import ModelConfig, TrlParser, get_peft_config
 
 from paravt import ParaGRPOConfig, ParaGRPOTrainer, data, toy
-from paravt.chat import prepare_processor
-from paravt.engines.checkpoints import quantization_config
+from paravt.engines.checkpoints import find_checkpoint, quantization_config, trainable
 from paravt.evaluation import measure_trainer
 from paravt.judge import JudgeReward
 from paravt.metrics import table
@@ -56,7 +54,7 @@ def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list
     cold_start = arguments.cold_start or os.path.join(training.output_dir, "cold-start")
     if not os.path.exists(os.path.join(cold_start, "processor_config.json")):
         config = os.path.join(os.path.dirname(__file__), "configs", "toy_sft.yaml")
-        parser = TrlParser((sft.Arguments, SFTConfig, ModelConfig))
+        parser = TrlParser((sft.Arguments, sft.Training, ModelConfig))
         flags = ["--config", config, "--output_dir", cold_start, "--toy_folder", folder, "--seed", str(training.seed)]
         flags += ["--toy_videos", str(arguments.toy_videos), "--toy_checks", str(arguments.toy_checks)]
         print("Cold start: supervised fine-tuning", flush=True)
@@ -73,23 +71,22 @@ def build(
     if arguments.dataset_name is None:
         name, rows, held_out = toy_world(arguments, training)
     else:
-        name = model_config.model_name_or_path
+        name = trainable(model_config.model_name_or_path)
         rows = data.load_rows(
             arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
             max_bad=training.max_bad_rows,
         ).to_list()  # fmt: skip
         count = min(arguments.eval_rows, len(rows) // 10)
         rows, held_out = rows[: len(rows) - count], rows[len(rows) - count :]
-    processor = prepare_processor(AutoProcessor.from_pretrained(name), training.max_pixels)
     training.model_init_kwargs = {k: getattr(model_config, k) for k in ("dtype", "attn_implementation")}
 
     # Only what stands inside <answer> counts; without a judge, open-ended answers are scored by token F1.
     accuracy = partial(accuracy_reward, fallback=False, mode="judge" if arguments.judge_model else "f1")
     judges = [JudgeReward(arguments.judge_model, arguments.judge_url)] if arguments.judge_model else []
-    training.reward_weights = [1.0, training.format_weight, training.tool_weight] + [1.0] * len(judges)
+    tools = judges[0].tool_reward if judges else tool_reward
     trainer = trainer_class(
-        name, [accuracy, format_reward, tool_reward, *judges], training, train_dataset=Dataset.from_list(rows),
-        processing_class=processor, peft_config=get_peft_config(model_config),
+        name, [accuracy, format_reward, tools, *judges], training, train_dataset=Dataset.from_list(rows),
+        peft_config=get_peft_config(model_config),
         quantization_config=quantization_config(model_config),
     )  # fmt: skip
     return trainer, held_out
@@ -99,8 +96,8 @@ def main(arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConf
     trainer, held_out = build(arguments, training, model_config)
     budgets = arguments.eval_budgets or training.frame_budgets
     before = measure_trainer(trainer, held_out, budgets) if held_out else {}
-    resume = training.resume_from_checkpoint
-    trainer.train(resume_from_checkpoint=True if resume in ("true", "True", "latest") else resume)
+    checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training.output_dir)
     if held_out:
         after = measure_trainer(trainer, held_out, budgets)

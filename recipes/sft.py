@@ -10,7 +10,7 @@ On ParaVT-shaped rows, with LoRA:
     accelerate launch recipes/sft.py \
         --model_name_or_path Qwen/Qwen3-VL-8B-Instruct \
         --dataset_name path/to/sft.parquet --video_root path/to/videos \
-        --use_peft --lora_target_modules all-linear --bf16 --output_dir cold-start
+        --use_peft --lora_dropout 0 --bf16 --output_dir cold-start
 """
 
 import os
@@ -30,7 +30,9 @@ from trl import (
 
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
-from paravt.engines.checkpoints import quantization_config
+from paravt.engines.checkpoints import find_checkpoint, quantization_config, trainable
+from paravt.settings import RolloutSettings, prompt_of
+from paravt.trainable import freeze_vision, with_targets
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Arguments:
         default_factory=lambda: [64], metadata={"help": "Overview frames, one drawn a row."}
     )
     max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
+    train_vision: bool = field(default=False, metadata={"help": "Whether the vision tower is trained too."})
     max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
     toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
     toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
@@ -53,6 +56,41 @@ class Arguments:
     toy_checks: float = field(
         default=0.0, metadata={"help": "Share of toy conversations that call where the overview suffices."}
     )
+
+
+# What TRL does to a text data set, or in a collator of its own: nothing of it happens to rows that become the token
+# segments of rollouts.
+REFUSED = {
+    "assistant_only_loss": "the loss is on what the assistant wrote, always",
+    "completion_only_loss": "the loss is on what the assistant wrote, always",
+    "packing": "rows have pictures and are not packed",
+    "packing_strategy": "rows have pictures and are not packed",
+    "eval_packing": "rows have pictures and are not packed",
+    "padding_free": "rows have pictures and are padded",
+    "pad_to_multiple_of": "a batch is as long as its longest row",
+    "truncation_mode": "a row longer than `max_length` is an error: a cut one would have lost its answer",
+    "shuffle_dataset": "`train_sampling_strategy` says in which order rows come",
+    "chat_template_path": "the chat template is the checkpoint's",
+    "eos_token": "the tokens are the checkpoint's",
+    "pad_token": "the tokens are the checkpoint's",
+    "dataset_text_field": "rows are conversations",
+    "dataset_kwargs": "rows are read by `paravt.data`",
+    "dataset_num_proc": "rows are read by `paravt.data`",
+}
+
+
+@dataclass
+class Training(SFTConfig):
+    """TRL's [`~trl.SFTConfig`], without what would be ignored here, and with no limit of length unless given."""
+
+    max_length: int | None = field(default=None, metadata={"help": "Longest row in tokens; a longer one is an error."})
+
+    def __post_init__(self):
+        for option, reason in REFUSED.items():
+            value = getattr(self, option)
+            if value != self.__dataclass_fields__[option].default:
+                raise ValueError(f"`{option}` {value!r} has no effect here: {reason}")
+        super().__post_init__()
 
 
 def toy_world(arguments: Arguments, seed: int, batch_size: int):
@@ -70,7 +108,7 @@ def toy_world(arguments: Arguments, seed: int, batch_size: int):
     return Dataset.from_list(toy.curriculum(rows, batch_size)), processor, toy.make_model(processor, seed)
 
 
-def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -> str:
+def main(arguments: Arguments, training: Training, model_config: ModelConfig) -> str:
     """Trains and returns the folder of the result."""
     quantization = None
     if arguments.dataset_name is None:
@@ -81,24 +119,31 @@ def main(arguments: Arguments, training: SFTConfig, model_config: ModelConfig) -
             arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
             max_bad=arguments.max_bad_rows, supervised=True,
         )  # fmt: skip
-        name = model_config.model_name_or_path
-        processor = prepare_processor(AutoProcessor.from_pretrained(name), arguments.max_pixels)
+        name = trainable(model_config.model_name_or_path)
+        processor = AutoProcessor.from_pretrained(name, trust_remote_code=training.trust_remote_code)
+        processor = prepare_processor(processor, arguments.max_pixels)
         quantization = quantization_config(model_config)
-        training.model_init_kwargs = {
-            "dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation,
-        }  # fmt: skip
+        named = {"dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation}
+        training.model_init_kwargs = named | (training.model_init_kwargs or {})
         model = name
     collator = FrameBudgetCollator(processor, arguments.frame_budgets, training.seed, arguments.max_pixels)
     training.dataset_kwargs = {"skip_prepare_dataset": True}
     training.remove_unused_columns = False
+    batches = SupervisedCollator(collator, max_length=training.max_length)
     trainer = SFTTrainer(
-        model, training, SupervisedCollator(collator), rows, processing_class=processor,
-        peft_config=get_peft_config(model_config), quantization_config=quantization, callbacks=[collator],
+        model, training, batches, rows, processing_class=processor,
+        peft_config=with_targets(get_peft_config(model_config), model, arguments.train_vision),
+        quantization_config=quantization, callbacks=[collator],
     )  # fmt: skip
-    trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    if not arguments.train_vision:
+        freeze_vision(trainer.model)
+    checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training.output_dir)
     if trainer.is_world_process_zero():
         processor.save_pretrained(training.output_dir)
+        asked = {"frames": max(arguments.frame_budgets), "max_pixels": arguments.max_pixels}
+        RolloutSettings(prompt=prompt_of(rows[0]), **asked).save(training.output_dir)
     return training.output_dir
 
 
@@ -110,7 +155,7 @@ def use_all_cores() -> None:
 
 if __name__ == "__main__":
     use_all_cores()
-    parser = TrlParser((Arguments, SFTConfig, ModelConfig))
+    parser = TrlParser((Arguments, Training, ModelConfig))
     flags = sys.argv[1:]
     if not any(flag.startswith(("--dataset_name", "--config")) for flag in flags):
         flags += ["--config", os.path.join(os.path.dirname(__file__), "configs", "toy_sft.yaml")]

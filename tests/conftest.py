@@ -1,8 +1,14 @@
+import os
+import socket
 import subprocess
+import sys
+from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
+import others
 import pytest
 import torch
 
@@ -10,6 +16,12 @@ from paravt import toy
 
 
 torch.set_num_threads(2)
+
+RANKS = Path(__file__).parent / "ranks.py"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="make and read all files of the video matrix, not a sample")
 
 
 def barcode(number, width=192, height=96):
@@ -45,6 +57,38 @@ def ffmpeg(*arguments):
     import imageio_ffmpeg
 
     subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *map(str, arguments)], check=True)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What became of ranks: an exit status, and what each of them printed."""
+
+    code: int
+    stdout: list[str]
+    stderr: list[str]
+
+    def __str__(self):
+        return "\n".join(f"--- rank {i}\n{text[-3000:]}" for i, text in enumerate(self.stderr))
+
+
+def two_ranks(folder, script, *arguments, **environment) -> Ranks:
+    """
+    Runs a script as two ranks, at a free port. Each writes into files of its own in `folder`: two that write into one
+    stream write in the middle of each other's lines.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += ["--redirects", "3", "--log_dir", folder, script, *arguments]
+    settings = {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", **environment}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=os.environ | settings)
+    told = [[path.read_text() for path in sorted(Path(folder).rglob(f"{end}.log"))] for end in ("stdout", "stderr")]
+    assert len(told[0]) == 2, done.stderr[-3000:]
+    return Ranks(done.returncode, *told)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="session")
@@ -94,4 +138,14 @@ def toy_checkpoint(tmp_path_factory, toy_processor):
     folder = str(tmp_path_factory.mktemp("checkpoint"))
     toy.make_model(toy_processor).save_pretrained(folder)
     toy_processor.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def text_checkpoint(tmp_path_factory, toy_processor):
+    """A tiny model of text alone on disk."""
+    folder = str(tmp_path_factory.mktemp("text"))
+    model, tokenizer = others.text_model(toy_processor.tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder

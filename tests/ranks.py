@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, ParallelRollout, rollout
 from paravt.chat import prepare_processor
@@ -43,7 +43,7 @@ def shard(model, whole):
 if kind == "sharded":
     sharded = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).eval()
     shard(sharded, sharded)
-    engine = TransformersEngine(sharded, processor, group=accelerator, max_batch=2)
+    engine = TransformersEngine(sharded, processor, shared_by=accelerator, max_batch=2)
     batches, one_batch = [], engine._generate
     engine._generate = lambda *a: (batches.append(1), one_batch(*a))[1]
 elif kind == "parts":
@@ -58,11 +58,10 @@ elif kind == "parts":
     group = SimpleNamespace(tensor_parallel_size=2, tp_group=torch.distributed.group.WORLD, enable_sleep_mode=False)
     engine = VLLMEngine(llm, processor, generation=group)
 else:
-    from trl.generation.vllm_client import VLLMClient
-
+    from paravt.engines.trl import connect
     from paravt.engines.vllm import VLLMServerEngine
 
-    engine = VLLMServerEngine(VLLMClient(kind), processor, ready=accelerator.wait_for_everyone)
+    engine = VLLMServerEngine(connect(kind), processor, ready=accelerator.wait_for_everyone)
 
 counts = [5, 1]  # rollouts of each rank; one rank calls, the other never does; one has no images at all
 rows = [
@@ -107,11 +106,13 @@ if kind == "sharded":  # every forward pass of a sharded model is a collective
         torch.testing.assert_close(weight, expected[name].data)
     assert all(torch.equal(param.to_local(), before[name]) for name, param in policy.named_parameters())
 if kind == "parts":
-    # Sampling, with random states that differ between the ranks: parts that drew on their own would go different ways.
+    # Sampling, with random states that differ between the ranks: parts that drew from them would go different ways.
     torch.manual_seed(rank)
     engine.sampling["temperature"] = 2.0
     ids = processor.tokenizer("hello")["input_ids"]
-    samples = engine.generate([ids] * (3 + rank), [[]] * (3 + rank), [24] * (3 + rank))
+    count = 3 + rank
+    seeds = range(10 * rank, 10 * rank + count)
+    samples = engine.generate([ids] * count, [[]] * count, [24] * count, seeds=seeds)
     everyones = [None, None]
     torch.distributed.all_gather_object(everyones, [sample.ids for sample in samples])
     assert [len(part) for part in everyones] == [3, 4]

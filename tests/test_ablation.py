@@ -12,7 +12,7 @@ from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, Supervi
 from paravt.parser import ToolCall, render_tool_call
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 LEAN = {"bf16": False, "use_cpu": True, "report_to": "none", "save_strategy": "no", "gradient_checkpointing": False}
 
 

@@ -1,6 +1,14 @@
 import pytest
 
-from paravt.anchors import is_parseable, parse_turn, split_turns, structural_credit, token_texts
+from paravt.anchors import (
+    REASONS,
+    first_fault,
+    is_parseable,
+    parse_turn,
+    split_turns,
+    structural_credit,
+    token_texts,
+)
 from paravt.parser import ToolCall, render_tool_call
 
 
@@ -88,6 +96,23 @@ class TestStructuralCredit:
         assert found == [("</think>", 0.4), ("<|im_end|>", -0.5)]
         found = credited(tokenizer, (f"<think>a</think>{CALL[: -len('</tool_call>')]}<|im_end|>", 1))
         assert found == [("</think>", 0.4), ("<|im_end|>", -0.5)]
+
+    @pytest.mark.parametrize("rest", ["", BAD_CALL, f"{BAD_CALL}\n{BAD_CALL}", "\n"])
+    def test_a_turn_that_neither_calls_nor_answers_breaks_at_its_end(self, tokenizer, rest):
+        found = credited(tokenizer, ("<think>\n", 0), (f"a\n</think>{rest}<|im_end|>", 1))
+        assert found == [("</think>", 0.4), ("<|im_end|>", -0.5)]
+        found = credited(  # in every turn, not in the last one only
+            tokenizer,
+            ("<think>\n", 0),
+            (f"a\n</think>{rest}<|im_end|>", 1),
+            (RESPONSE, 0),
+            ("b\n</think>\n<answer>red</answer><|im_end|>", 1),
+        )
+        assert found == [("</think>", 0.4), ("<|im_end|>", -0.5), ("</think>", 0.4), ("</answer>", 0.2)]
+
+    @pytest.mark.parametrize("text", ["<|im_end|>", "<think></think><|im_end|>", "<think>a</think><answer></answer>"])
+    def test_blank_turns_and_elements_break_too(self, tokenizer, text):
+        assert [value for _, value in credited(tokenizer, (text, 1)) if value < 0] == [-0.5]
 
     @pytest.mark.parametrize(
         "text",
@@ -193,4 +218,82 @@ class TestReading:
 
     def test_a_call_in_thought_breaks_the_grammar_where_it_opens(self):
         text = f"<think>maybe {CALL}</think><answer>B</answer>"
-        assert parse_turn(text).fault == text.index("<tool_call>")
+        assert parse_turn(text).fault.place == text.index("<tool_call>")
+
+
+GOOD = "<think>a</think><answer>b</answer>"
+CALLING = f"<think>a</think>{CALL}"
+
+
+class TestOtherTools:
+    LOOK = '<tool_call>\n{"name": "look", "arguments": {"where": "left"}}\n</tool_call>'
+
+    @pytest.mark.parametrize(
+        ("call", "is_tool", "good"),
+        [
+            (LOOK, None, False),
+            (LOOK, lambda name: name == "look", True),
+            (LOOK, lambda name: False, False),
+            (LOOK.replace("}}", "}"), lambda name: True, False),  # no JSON
+            ('<tool_call>{"name": 3}</tool_call>', lambda name: True, False),
+            ('<tool_call>{"name": "look"}</tool_call>', lambda name: True, True),
+            (LOOK[: -len("</tool_call>")], lambda name: True, False),
+            (BAD_CALL, lambda name: True, False),  # our own tool is up to the parser
+            (CALL, lambda name: False, True),
+        ],
+    )
+    def test_their_calls_count_where_they_are_named(self, tokenizer, call, is_tool, good):
+        ids, mask = encode(tokenizer, (f"<think>a</think>{call}<|im_end|>", 1))
+        credit = structural_credit(ids, mask, tokenizer, tags=TAGS, penalty=0.5, is_tool=is_tool)
+        assert (0.3 in credit, -0.5 in credit) == (good, not good)
+        reason = first_fault(ids, mask, tokenizer, is_tool).reason
+        assert (reason == "calls_in_last_turn") == good
+
+
+class TestFault:
+    # The turns of a rollout, each with what stands before the place of the fault: a turn number and a text.
+    @pytest.mark.parametrize(
+        ("turns", "reason", "turn", "before"),
+        [
+            ([], "nothing_sampled", 0, ""),
+            (["B<|im_end|>"], "think_missing", 0, ""),
+            (["<answer>B</answer><|im_end|>"], "think_missing", 0, ""),
+            (["<|im_end|>"], "think_missing", 0, ""),
+            (["<think>a<answer>b</answer><|im_end|>"], "think_not_closed", 0, "<think>a"),
+            (["<think>a<|im_end|>"], "think_not_closed", 0, "<think>a"),
+            (["<think> </think><answer>b</answer><|im_end|>"], "think_blank", 0, "<think> "),
+            (["<think>a</think><think>b</think><|im_end|>"], "think_twice", 0, "<think>a</think>"),
+            (["<think>a<think>b</think><|im_end|>"], "think_twice", 0, "<think>a"),
+            (["<think>a</think>so<answer>b</answer><|im_end|>"], "text_outside", 0, "<think>a</think>"),
+            ([GOOD + "!<|im_end|>"], "text_outside", 0, GOOD),
+            ([CALLING[: -len("</tool_call>")] + "<|im_end|>"], "call_not_closed", 0, CALLING[: -len("</tool_call>")]),
+            ([f"<think>a</think>{BAD_CALL}<|im_end|>"], "call_malformed", 0, f"<think>a</think>{BAD_CALL}"),
+            ([f"{CALLING}{BAD_CALL}<|im_end|>", GOOD], "call_malformed", 0, CALLING),
+            ([f"{CALLING}<answer>b</answer><|im_end|>"], "call_and_answer", 0, CALLING),
+            ([f"{CALLING}<|im_end|>", f"{CALLING}<|im_end|>"], "calls_in_last_turn", 1, CALLING),
+            (["<think>a</think><|im_end|>"], "answer_missing", 0, "<think>a</think>"),
+            ([f"{CALLING}<|im_end|>", "<think>a</think><|im_end|>"], "answer_missing", 1, "<think>a</think>"),
+            (["<think>a</think><answer>b<|im_end|>"], "answer_not_closed", 0, "<think>a</think><answer>b"),
+            (["<think>a</think><answer></answer><|im_end|>"], "answer_blank", 0, "<think>a</think><answer>"),
+            ([f"{GOOD}<answer>c</answer><|im_end|>"], "answer_twice", 0, GOOD),
+            ([f"{GOOD}<|im_end|>", GOOD], "answer_too_early", 0, "<think>a</think>"),
+            ([f"{GOOD}</answer><|im_end|>"], "stray_tag", 0, GOOD),
+            (["<think>a b"], "cut_by_length", 0, "<think>a b"),
+            ([f"{CALLING}<|im_end|>", "<think>a</think>"], "cut_by_length", 1, "<think>a</think>"),
+            (["<think>a</think><answer>b"], "cut_by_length", 0, "<think>a</think><answer>b"),
+        ],
+    )
+    def test_reason_and_place(self, tokenizer, turns, reason, turn, before):
+        segments = []
+        for text in turns:
+            segments += [("\n<|im_start|>user\nso?<|im_end|>\n<|im_start|>assistant\n", 0), (text, 1)]
+        found = first_fault(*encode(tokenizer, *segments), tokenizer)
+        assert (found.reason, found.turn, found.place) == (reason, turn, len(before))
+
+    def test_every_reason_is_in_the_table_above(self):
+        (mark,) = [m for m in self.test_reason_and_place.pytestmark if m.name == "parametrize"]
+        assert {case[1] for case in mark.args[1]} == set(REASONS)
+
+    def test_none_for_a_rollout_that_keeps_the_grammar(self, tokenizer):
+        ids, mask = encode(tokenizer, (f"{CALLING}<|im_end|>", 1), (RESPONSE, 0), ("a</think><answer>x</answer>", 1))
+        assert first_fault(ids, mask, tokenizer) is None and is_parseable(ids, mask, tokenizer)

@@ -1,4 +1,7 @@
+import copy
 import json
+import pickle
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -68,6 +71,43 @@ class TestFrameBudgetCollator:
         (out,) = FrameBudgetCollator(toy_processor, [64])([row(clips / f"n{frames}.mp4")])
         assert len(out["images"]) == frames
 
+    def test_rows_to_evaluate_on_have_one_budget_for_ever(self, toy_processor, clips):
+        collator = FrameBudgetCollator(toy_processor, BUDGETS, seed=3)
+        evaluation = collator.for_evaluation()
+        rows = [row(clips / "cfr.mp4", key=str(i)) for i in range(12)]
+        drawn = []
+        for epoch in range(3):
+            collator.epoch = epoch
+            drawn.append([r["frame_budget"] for r in evaluation(rows)])
+            assert [r["frame_budget"] for r in collator(rows)] == [
+                frame_budget(3, epoch, str(i), BUDGETS) for i in range(12)
+            ]
+        assert drawn == [[frame_budget(3, 0, str(i), BUDGETS) for i in range(12)]] * 3
+
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_workers_of_a_loader_see_the_epoch(self, toy_processor, clips, persistent):
+        collator = FrameBudgetCollator(toy_processor, BUDGETS)
+        rows = [row(clips / "cfr.mp4", key=str(i)) for i in range(12)]
+        loader = torch.utils.data.DataLoader(
+            rows, batch_size=4, collate_fn=collator, num_workers=1, persistent_workers=persistent
+        )
+        for epoch in range(3):
+            collator.epoch = epoch
+            found = [r["frame_budget"] for batch in loader for r in batch]
+            assert found == [frame_budget(0, epoch, str(i), BUDGETS) for i in range(12)]
+
+    def test_data_sets_without_counted_epochs_are_refused(self, toy_processor, toy_rows):
+        from types import SimpleNamespace
+
+        from datasets import Dataset
+
+        rows = Dataset.from_list(toy_rows)
+        loader = SimpleNamespace(dataset=rows.to_iterable_dataset())
+        with pytest.raises(ValueError, match="`train_dataset` is iterable"):
+            FrameBudgetCollator(toy_processor, BUDGETS).on_train_begin(None, None, None, train_dataloader=loader)
+        FrameBudgetCollator(toy_processor, [8]).check(loader.dataset)
+        FrameBudgetCollator(toy_processor, BUDGETS).check(rows)
+
     def test_epoch_follows_the_trainer(self, toy_processor, clips):
         from types import SimpleNamespace
 
@@ -77,6 +117,28 @@ class TestFrameBudgetCollator:
             collator.on_epoch_begin(None, SimpleNamespace(epoch=epoch), None)
             drawn.append([collator.prepare(row(clips / "cfr.mp4", key=str(i)))["frame_budget"] for i in range(20)])
         assert drawn[1] == drawn[2] and drawn[0] != drawn[1] != drawn[3]
+
+    def test_two_videos_of_one_name_have_two_names(self, toy_processor, clips, tmp_path):
+        paths = []
+        for folder in ("a", "b"):
+            (tmp_path / folder).mkdir()
+            paths.append(str(tmp_path / folder / "cfr.mp4"))
+            shutil.copy(clips / "cfr.mp4", paths[-1])
+        collator = FrameBudgetCollator(toy_processor, [4])
+        for videos, names in ((paths, ("a/cfr.mp4", "b/cfr.mp4")), ([paths[0]] * 2, ("cfr.mp4", "cfr.mp4 (2)"))):
+            (out,) = collator([{**row("x", "<video><video>Which?"), "videos": videos}])
+            assert [text_of(out).count(f"Video {name}, 10.0 seconds.") for name in names] == [1, 1]
+
+    def test_the_turns_before_the_question_stay(self, toy_processor, clips):
+        turns = [
+            {"role": "user", "content": "<video>Which animal?"},
+            {"role": "assistant", "content": "A dog."},
+            {"role": "user", "content": "Which colour?"},
+        ]
+        (out,) = FrameBudgetCollator(toy_processor, [4])([{"prompt": turns, "videos": [str(clips / "cfr.mp4")]}])
+        assert [m["role"] for m in out["prompt"]] == ["system", "user", "assistant", "user"]
+        texts = ["".join(p.get("text") or "" for p in m["content"]) for m in out["prompt"]]
+        assert texts[1].endswith("Which animal?") and texts[2:] == ["A dog.", "Which colour?"]
 
     def test_several_videos(self, toy_processor, clips):
         two = [str(clips / "cfr.mp4"), str(clips / "vfr.mp4")]
@@ -89,7 +151,11 @@ class TestFrameBudgetCollator:
 
     def test_a_missing_video_is_told_and_spoils_nothing(self, toy_processor, clips):
         bad, good = FrameBudgetCollator(toy_processor, [4])([row("/nowhere.mp4"), row(clips / "cfr.mp4")])
-        assert "not found" in bad["video_error"] and bad["images"] == [] and good["video_error"] is None
+        assert "not found" in bad["video_error"] and good["video_error"] is None
+        (grey,) = bad["images"]  # no row is without a picture
+        assert set(grey.getdata()) == {(127, 127, 127)} and grey.key is None
+        assert sum(part["type"] == "image" for m in bad["prompt"] for part in m["content"]) == 1
+        assert copy.deepcopy(grey) is grey and pickle.loads(pickle.dumps(grey)).size == grey.size
 
     def test_text_cannot_hold_placeholders(self, toy_processor, clips):
         (out,) = FrameBudgetCollator(toy_processor, [4])(
@@ -133,7 +199,7 @@ class TestFrameBudgetCollator:
 
 class TestLookAhead:
     def test_a_batch_decodes_while_the_one_before_is_in_use(self, toy_processor, toy_rows, monkeypatch):
-        from paravt.video import decode, passes, timeline
+        from paravt.video import decode, jobs, timeline
 
         asked, schedule = [], timeline.schedule
 
@@ -142,7 +208,7 @@ class TestLookAhead:
             return schedule(function, *args)
 
         monkeypatch.setattr(timeline, "schedule", counted)
-        passes._recent.clear()
+        jobs._recent.clear()
         collator = FrameBudgetCollator(toy_processor, [7], max_pixels=1024)
         first = collator(toy_rows[:2])
         assert len(asked) == 2  # nobody has looked at a frame yet
@@ -150,7 +216,7 @@ class TestLookAhead:
             for frame in row["images"]:
                 frame.load()
                 frame.clip.release()
-        passes._recent.clear()
+        jobs._recent.clear()
         again = collator(toy_rows[:2])  # the next micro-step of the same batch
         assert len(asked) == 2 and [r["images"] for r in again] == [r["images"] for r in first]
         collator(toy_rows[2:4])

@@ -5,7 +5,7 @@ import pytest
 
 from paravt import FrameBudgetCollator, ParallelRollout, toy
 from paravt.engines import load_engine
-from paravt.engines.checkpoints import merge, resolve_model
+from paravt.engines.checkpoints import find_checkpoint, merge, resolve_model
 from paravt.engines.transformers import TransformersEngine
 from paravt.evaluation import Records, measure, play, play_safely
 
@@ -33,6 +33,8 @@ class TestPlay:
         assert [r["score"] for r in records] == [0.0, None, None]  # an untrained model answers nothing: wrong
         assert "web page" in records[1]["error"] and "not found" in records[2]["error"]
         assert records[0]["frames"] == 4 and records[0]["pixels"] == 4 * 1024 and records[0]["turns"]
+        assert [r["parseable"] for r in records] == [False] * 3 and records[1]["fault"] is None
+        assert records[0]["fault"] == {"reason": "cut_by_length", "turn": 0, "place": len(records[0]["turns"][0])}
         rates = measure(rollout(), engine, collator.chat.processor, rows, [4], 64, 1024, progress=False)
         assert rates[4]["accuracy"] == 0.0
 
@@ -46,6 +48,11 @@ class TestPlay:
         seen = []
         records = play(rollout(), engine, collator, toy_rows[:2], 64, lambda i, m: seen.append((i, m["content"])))
         assert sorted(seen) == [(i, text) for i, r in enumerate(records) for text in r["turns"]]
+
+
+def test_engine_arguments_are_those_of_vllm(toy_checkpoint):
+    with pytest.raises(ValueError, match="`engine_args` are those of vLLM, got {'max_num_seqs': 4}"):
+        load_engine(toy_checkpoint, engine_args={"max_num_seqs": 4})
 
 
 class TestRecords:
@@ -81,6 +88,37 @@ class TestRecords:
             records.add(record)
         assert [r["error"] for r in Records(path, self.SETTINGS).done.values()] == [None, None]
 
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            b"\0" * 20,
+            b"{",
+            b"[]",
+            b"null",
+            b'{"id": "task/test/1"}',
+            b"\xff\xfe",
+            b'{"a": ' * 5000,
+            b"7",
+            b"half of it} {",
+        ],
+    )
+    def test_a_damaged_line_is_reported_and_its_question_asked_again(self, tmp_path, caplog, damage):
+        path = str(tmp_path / "records.jsonl")
+        records = Records(path, self.SETTINGS)
+        for number in range(3):
+            records.add(self.record(number))
+        lines = open(path, "rb").read().split(b"\n")
+        lines[1] = damage
+        with open(path, "wb") as file:
+            file.write(b"\n".join(lines))
+        again = Records(path, self.SETTINGS)
+        assert list(again.done) == ["task/test/0", "task/test/2"]
+        again.add(self.record(1))
+        assert sorted(again.everything()) == sorted(Records(path, self.SETTINGS).done)
+        assert [record.message for record in caplog.records] == [
+            f"line 2 of {path} is damaged: its question is asked again"
+        ] * 2  # once for each time that the file was opened
+
     def test_ranks_have_files_of_their_own(self, tmp_path):
         path = str(tmp_path / "records.jsonl")
         first, second = Records(path, self.SETTINGS), Records(path, self.SETTINGS, rank=1)
@@ -88,6 +126,59 @@ class TestRecords:
         second.add(self.record(1))
         assert os.path.exists(tmp_path / "records.1.jsonl")
         assert sorted(first.everything()) == ["task/test/0", "task/test/1"]
+
+
+class TestFindCheckpoint:
+    def checkpoint(self, folder, step, state="{}", weights=None):
+        path = folder / f"checkpoint-{step}"
+        path.mkdir()
+        if state is not None:
+            (path / "trainer_state.json").write_text(state)
+        if weights is not None:
+            (path / "model.safetensors").write_bytes(weights)
+        return str(path)
+
+    def find(self, asked, folder):
+        said = []
+        return find_checkpoint(asked, str(folder), said.append), said
+
+    @pytest.mark.parametrize("asked", [None, False, "false", "False", "no", ""])
+    def test_not_asked_for(self, tmp_path, asked):
+        self.checkpoint(tmp_path, 2)
+        assert self.find(asked, tmp_path) == (None, [])
+
+    @pytest.mark.parametrize("asked", [True, "true", "True", "TRUE", "yes", "latest", "last"])
+    def test_the_newest(self, tmp_path, asked):
+        for step in (2, 10, 9):
+            self.checkpoint(tmp_path, step)
+        (tmp_path / "checkpoint-best").mkdir()
+        assert self.find(asked, tmp_path) == (str(tmp_path / "checkpoint-10"), [])
+
+    def test_nothing_to_go_on_from(self, tmp_path):
+        for folder in (tmp_path, tmp_path / "gone"):
+            assert self.find("true", folder) == (
+                None, [f"{folder} has no checkpoint to go on from: training starts afresh"],
+            )  # fmt: skip
+
+    def test_half_written_ones_are_passed_over(self, tmp_path):
+        from safetensors.torch import save
+        from torch import zeros
+
+        weights = save({"a": zeros(100)})
+        whole = self.checkpoint(tmp_path, 2, weights=weights)
+        halves = [
+            self.checkpoint(tmp_path, 8, weights=weights[:-50]),
+            self.checkpoint(tmp_path, 6, state='{"a": '),
+            self.checkpoint(tmp_path, 4, state=None, weights=weights),
+        ]
+        assert self.find("true", tmp_path) == (
+            whole,
+            [f"{half} is half written: it is passed over" for half in halves],
+        )
+        assert self.find(whole, tmp_path) == (whole, [])
+        for path in (halves[0], str(tmp_path / "checkpoint-99"), "treu"):
+            with pytest.raises(ValueError, match="is no whole checkpoint"):
+                self.find(path, tmp_path)
 
 
 class TestLoad:
@@ -112,6 +203,46 @@ class TestLoad:
         plain = Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint)
         changed = [not torch.equal(a, b) for a, b in zip(merged.parameters(), plain.parameters(), strict=True)]
         assert any(changed)
+
+    def test_a_merged_model_is_that_of_the_adapter_and_the_base(self, toy_checkpoint, toy_processor, tmp_path):
+        import torch
+        from peft import LoraConfig, get_peft_model
+        from transformers import Qwen3VLForConditionalGeneration
+
+        def train(folder, base, seed):
+            torch.manual_seed(seed)
+            model = Qwen3VLForConditionalGeneration.from_pretrained(base)
+            config = LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False)
+            get_peft_model(model, config).save_pretrained(folder)
+
+        def weights(folder):
+            model = Qwen3VLForConditionalGeneration.from_pretrained(folder)
+            return sum(p.double().sum().item() for name, p in model.named_parameters() if "q_proj" in name)
+
+        adapter, base = str(tmp_path / "adapter"), str(tmp_path / "base")
+        toy.make_model(toy_processor, 1).save_pretrained(base)
+        toy_processor.save_pretrained(base)
+        train(adapter, base, seed=0)
+        folder = merge(base, adapter)
+        first, written = weights(folder), os.stat(os.path.join(folder, "model.safetensors")).st_mtime_ns
+        assert merge(base, adapter) == folder  # nothing changed, nothing written
+        assert os.stat(os.path.join(folder, "model.safetensors")).st_mtime_ns == written
+        train(adapter, base, seed=1)
+        second = weights(merge(base, adapter))
+        assert second != first
+        toy.make_model(toy_processor, 2).save_pretrained(base)
+        assert weights(merge(base, adapter)) not in (first, second)
+        os.remove(os.path.join(folder, "merged_from.json"))  # killed before the end
+        (tmp_path / "adapter" / "merged" / "model.safetensors").write_bytes(b"")
+        assert weights(merge(base, adapter)) not in (first, second)
+
+    def test_a_folder_of_something_else_is_not_merged_into(self, toy_checkpoint, tmp_path):
+        (tmp_path / "adapter_config.json").write_text("{}")
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "notes.txt").write_text("keep")
+        with pytest.raises(ValueError, match="neither empty nor a merged model"):
+            merge(toy_checkpoint, str(tmp_path), str(tmp_path / "mine"))
+        assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
 
     def test_unknown_engine(self, toy_checkpoint):
         with pytest.raises(ValueError, match="must be one of .* got 'sglang'"):

@@ -1,3 +1,5 @@
+"""The two READMEs: their snippets run, their commands run or are run elsewhere, their tree is the tree."""
+
 import os
 import re
 import subprocess
@@ -9,9 +11,44 @@ import pytest
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def readme():
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+def text_of(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
         return file.read()
+
+
+TEXTS = {name: text_of(name) for name in ("README.md", os.path.join("recipes", "README.md"))}
+
+
+def blocks(language):
+    return [block for text in TEXTS.values() for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+
+
+def commands():
+    """Each command of the bash blocks on one line, without comments."""
+    for block in blocks("bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            line = " ".join(re.sub(r"\s#\s.*", "", line).split())
+            if line:
+                yield line
+
+
+SCRIPTS = [command for command in commands() if re.search(r"recipes/\w+\.py", command)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted({re.search(r"recipes/\w+\.py", command)[0] for command in SCRIPTS}))
+def test_scripts_know_the_flags_of_their_commands(script):
+    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for command in SCRIPTS:
+        if script in command:
+            for flag in re.findall(r"(--\w+)", command.partition(script)[2]):
+                assert re.search(rf"{flag}\b", done.stdout), (command, flag)
+
+
+def test_files_of_commands_exist():
+    named = [path for command in commands() for path in re.findall(r"recipes/[\w/]+\.(?:py|yaml)", command)]
+    assert len(named) > 8 and all(os.path.exists(os.path.join(ROOT, path)) for path in named), named
 
 
 # Whoever serves a trained model writes the prompt by hand: it must be the one that the model was trained on.
@@ -28,8 +65,7 @@ assert by_hand == trained, (by_hand, trained)
 @pytest.mark.slow
 def test_snippets_run(tmp_path):
     """The Python snippets, in order, as one program in an empty folder."""
-    snippets = re.findall(r"```python\n(.*?)```", readme(), re.DOTALL)
-    body = "\n".join([*snippets, THE_PROMPT_OF_TRAINING]).replace("\n", "\n    ")
+    body = "\n".join([*blocks("python"), THE_PROMPT_OF_TRAINING]).replace("\n", "\n    ")
     (tmp_path / "snippets.py").write_text(f"if __name__ == '__main__':\n    {body}\n")
     run = subprocess.run([sys.executable, "snippets.py"], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
@@ -37,7 +73,28 @@ def test_snippets_run(tmp_path):
 
 
 def test_the_tree_names_every_module():
-    for name in os.listdir(os.path.join(ROOT, "paravt")):
-        assert (
-            name in ("__init__.py", "__pycache__", "py.typed") or f"  {name} " in readme() or f"  {name}/ " in readme()
-        ), name
+    tree = TEXTS["README.md"]
+    for name in set(os.listdir(os.path.join(ROOT, "paravt"))) - {"__init__.py", "__pycache__", "py.typed"}:
+        assert re.search(rf"\s{name}\W", tree), name
+
+
+def test_the_readme_is_one_page():
+    assert len(TEXTS["README.md"].splitlines()) <= 200
+
+
+def test_links_lead_somewhere():
+    for name, text in TEXTS.items():
+        headings = {
+            other: {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", t, re.M)}
+            for other, t in TEXTS.items()
+        }
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if target.startswith("http"):
+                continue
+            path, _, anchor = target.partition("#")
+            path = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
+            assert os.path.exists(os.path.join(ROOT, path)), (name, target)
+            assert not anchor or anchor in headings[path], (name, target)
+
+
+# ----------------------------------------------------------------------------------------------------------- commands

@@ -1,11 +1,17 @@
+import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import torch
 import yaml
+from conftest import two_ranks
+from peft import PeftModel
+from transformers import Qwen3VLForConditionalGeneration
 
 
 RECIPES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")
@@ -67,6 +73,18 @@ def run(recipe, *flags):
     return done.stdout + done.stderr
 
 
+def mark(checkpoint):
+    """Leaves a word in a checkpoint's log, which those that go on from it have too."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    state["log_history"].append({"step": state["global_step"], "mark": 1.0})
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+
+
+def is_marked(checkpoint):
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    return any("mark" in entry for entry in state["log_history"])
+
+
 @pytest.fixture(scope="module")
 def row_file(clips, tmp_path_factory):
     """Somebody else's mp4 files in ParaVT's parquet shape."""
@@ -86,6 +104,131 @@ def row_file(clips, tmp_path_factory):
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def cold_start(clips, toy_checkpoint, tmp_path_factory):
+    """A LoRA adapter, trained on conversations about somebody else's mp4 files; its training was cut in two."""
+    folder = tmp_path_factory.mktemp("cold-start")
+    messages = [
+        {
+            "role": "user",
+            "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
+        },
+        {"role": "assistant", "content": "<think>\nlook\n</think>\n<tool_call>\n{}\n</tool_call>"},
+        {"role": "tool", "content": "Error: no name"},
+        {"role": "assistant", "content": "<think>\nbars\n</think>\n<answer>bars</answer>"},
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4)))
+    flags = ["--dataset_name", folder / "rows.jsonl", "--video_root", clips, "--output_dir", folder / "out"]
+    flags += ["--model_name_or_path", toy_checkpoint, "--use_peft"]
+    flags += ["--frame_budgets", 4, "--max_pixels", 1024, "--per_device_train_batch_size", 2]
+    flags += ["--learning_rate", "1e-2", "--report_to", "none", "--bf16", "false", "--dtype", "float32"]
+    flags += ["--gradient_checkpointing", "false", "--resume_from_checkpoint", "true"]
+    assert "starts afresh" in run("sft.py", *flags, "--max_steps", 1)
+    mark(folder / "out" / "checkpoint-1")
+    assert "starts afresh" not in run("sft.py", *flags, "--max_steps", 2)
+    return folder / "out"
+
+
+def load(folder):
+    return Qwen3VLForConditionalGeneration.from_pretrained(folder)
+
+
+def weights(folder):
+    return load(folder).state_dict()
+
+
+@pytest.fixture
+def sft(monkeypatch):
+    monkeypatch.syspath_prepend(RECIPES)
+    import sft
+
+    return sft
+
+
+class TestSupervisedOptions:
+    WORK = {
+        "max_length", "loss_type", "activation_offloading", "router_aux_loss_coef", "model_init_kwargs",
+        "trust_remote_code",
+    }  # fmt: skip
+
+    def test_every_option_of_trl_works_or_is_refused(self, sft):
+        """An option that a new version of TRL adds is in neither set."""
+        from transformers import TrainingArguments
+        from trl import SFTConfig
+
+        own = set(SFTConfig.__dataclass_fields__) - set(TrainingArguments.__dataclass_fields__)
+        assert own == self.WORK | set(sft.REFUSED) and not self.WORK & set(sft.REFUSED)
+
+    @pytest.mark.parametrize(
+        "option, value",
+        [
+            ("assistant_only_loss", True),
+            ("completion_only_loss", False),
+            ("packing", True),
+            ("packing_strategy", "wrapped"),
+            ("eval_packing", True),
+            ("padding_free", True),
+            ("pad_to_multiple_of", 8),
+            ("truncation_mode", "keep_end"),
+            ("shuffle_dataset", True),
+            ("chat_template_path", "template.jinja"),
+            ("eos_token", "</s>"),
+            ("pad_token", "<pad>"),
+            ("dataset_text_field", "content"),
+            ("dataset_kwargs", {"skip_prepare_dataset": False}),
+            ("dataset_num_proc", 2),
+        ],
+    )
+    def test_what_would_be_ignored_is_refused(self, sft, tmp_path, option, value):
+        assert option in sft.REFUSED
+        with pytest.raises(ValueError, match=f"`{option}` .* has no effect here"):
+            sft.Training(str(tmp_path), use_cpu=True, bf16=False, **{option: value})
+
+    def losses(self, sft, folder, **settings):
+        """Of two steps on the toy world."""
+        from trl import ModelConfig, SFTTrainer
+
+        found, log = [], SFTTrainer.log
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SFTTrainer, "log", lambda self, logs, *a: (found.append(logs), log(self, logs, *a))[1])
+            arguments = sft.Arguments(toy_folder=str(folder / "videos"), toy_videos=6, toy_copies=2, max_pixels=1024)
+            arguments.frame_budgets = [4]
+            training = sft.Training(
+                str(folder / "out"), use_cpu=True, bf16=False, gradient_checkpointing=False, max_steps=2,
+                per_device_train_batch_size=2, report_to="none", logging_steps=1, save_strategy="no", **settings,
+            )  # fmt: skip
+            sft.main(arguments, training, ModelConfig())
+        return [logs["loss"] for logs in found if "loss" in logs]
+
+    def test_the_options_that_work(self, sft, tmp_path):
+        plain = self.losses(sft, tmp_path)
+        assert self.losses(sft, tmp_path, max_length=4096) == plain
+        assert self.losses(sft, tmp_path, activation_offloading=False, loss_type="dft") != plain
+        with pytest.raises(ValueError, match="more than max_length 20"):
+            self.losses(sft, tmp_path, max_length=20)
+
+
+def test_a_benchmark_prints_as_it_measures_and_goes_on(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(os.path.join(RECIPES, "bench"))
+    monkeypatch.syspath_prepend(RECIPES)
+    from script import Rows
+
+    def breaks():
+        yield 2.0
+        assert "first" in capsys.readouterr().out  # already printed
+        raise MemoryError("no room")
+
+    rows = Rows("title")
+    rows.measure(["first", "second"], breaks)
+    rows.measure(["third"], lambda: [3.0], "first")
+    rows.measure(["fourth"], lambda: [1.0], "second")
+    assert rows.attempt("engine", lambda: 1 / 0) is None
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["first", "and", "second:", "left", "out,", "MemoryError:", "no", "room"]
+    assert lines[1:3] == [["third", "3.00", "1.50"], ["fourth", "1.00", "-"]]
+    assert lines[3][:3] == ["engine:", "left", "out,"]
+
+
 @pytest.mark.slow
 class TestRecipes:
     def test_somebody_elses_rows_train(self, row_file, clips, toy_checkpoint, tmp_path):
@@ -100,8 +243,6 @@ class TestRecipes:
             "--output_dir",
             tmp_path,
             "--use_peft",
-            "--lora_target_modules",
-            "all-linear",
             "--frame_budgets",
             4,
             8,
@@ -134,18 +275,18 @@ class TestRecipes:
     def test_weights_sharded_by_fsdp(self, row_file, clips, toy_checkpoint, tmp_path):
         """Two ranks train with the settings of `fsdp.yaml`; accelerate takes them for GPUs only, so it is told so."""
         (tmp_path / "told.py").write_text(TOLD.format(recipe=os.path.join(RECIPES, "para_grpo.py")))
-        command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29621"]
-        command += [tmp_path / "told.py", "--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path]
-        command += ["--model_name_or_path", toy_checkpoint, "--use_peft", "--lora_target_modules", "all-linear"]
+        flags = ["--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path / "out", "--use_peft"]
+        flags += ["--model_name_or_path", toy_checkpoint]
         with open(os.path.join(RECIPES, "configs", "fsdp.yaml")) as file:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
-        done = subprocess.run(
-            [sys.executable, *map(str, command), "--frame_budgets", "4", *SMALL], capture_output=True, text=True,
-            env={**os.environ, "ACCELERATE_USE_FSDP": "true", "OMP_NUM_THREADS": "1", **environment}, timeout=250,
+        ranks = two_ranks(
+            tmp_path / "logs", tmp_path / "told.py", *flags, "--frame_budgets", "4", *SMALL,
+            ACCELERATE_USE_FSDP="true", **environment,
         )  # fmt: skip
-        assert done.returncode == 0 and "after  K=4" in done.stdout, done.stdout[-2000:] + done.stderr[-3000:]
-        assert "sharded: DTensor" in done.stdout and (tmp_path / "adapter_model.safetensors").exists()
+        assert ranks.code == 0 and "after  K=4" in ranks.stdout[0], str(ranks)
+        assert all("sharded: DTensor" in text for text in ranks.stdout)
+        assert (tmp_path / "out" / "adapter_model.safetensors").exists()
 
     def test_toy_world_end_to_end(self, tmp_path):
         flags = [
@@ -158,63 +299,57 @@ class TestRecipes:
             "--eval_rows",
             4,
         ]
-        text = run("para_grpo.py", *flags, "--max_steps", 2, "--save_steps", 1)
-        assert "Cold start" in text and "before K=4" in text and "after  K=32" in text
+        resume = ["--save_steps", 1, "--resume_from_checkpoint", "true"]
+        text = run("para_grpo.py", *flags, "--max_steps", 2, *resume)
+        assert "Cold start" in text and "before K=4" in text and "after  K=32" in text and "starts afresh" in text
         assert (tmp_path / "adapter_model.safetensors").exists()
-        text = run("para_grpo.py", *flags, "--max_steps", 3, "--resume_from_checkpoint", "true")
+        mark(tmp_path / "checkpoint-2")
+        (tmp_path / "checkpoint-3").mkdir()
+        text = run("para_grpo.py", *flags, "--max_steps", 3, *resume)
         assert "Cold start" not in text and "after  K=32" in text
+        assert "checkpoint-3 is half written" in text and is_marked(tmp_path / "checkpoint-3")
 
-    def test_cold_start_on_conversations_with_lora(self, clips, toy_checkpoint, tmp_path):
-        import json
+    def test_cold_start_on_conversations_with_lora(self, cold_start):
+        assert (cold_start / "adapter_model.safetensors").exists() and is_marked(cold_start / "checkpoint-2")
 
-        messages = [
-            {
-                "role": "user",
-                "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
-            },
-            {"role": "assistant", "content": "<think>\nlook\n</think>\n<tool_call>\n{}\n</tool_call>"},
-            {"role": "tool", "content": "Error: no name"},
-            {"role": "assistant", "content": "<think>\nbars\n</think>\n<answer>bars</answer>"},
-        ]
-        (tmp_path / "rows.jsonl").write_text(
-            "\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4))
-        )
-        run(
-            "sft.py",
-            "--dataset_name",
-            tmp_path / "rows.jsonl",
-            "--video_root",
-            clips,
-            "--model_name_or_path",
-            toy_checkpoint,
-            "--output_dir",
-            tmp_path / "out",
-            "--use_peft",
-            "--lora_target_modules",
-            "all-linear",
-            "--frame_budgets",
-            4,
-            "--max_pixels",
-            1024,
-            "--max_steps",
-            2,
-            "--per_device_train_batch_size",
-            2,
-            "--report_to",
-            "none",
-            "--bf16",
-            "false",
-            "--gradient_checkpointing",
-            "false",
-            "--dtype",
-            "float32",
-        )
-        assert (tmp_path / "out" / "adapter_model.safetensors").exists()
+    def test_from_files_to_an_answer(self, row_file, clips, cold_start, toy_checkpoint, tmp_path):
+        """Conversations in jsonl, a cold start, RL on it with rows in parquet, the merged model, a question."""
+        flags = ["--dataset_name", row_file, "--video_root", clips, "--frame_budgets", 4, *SMALL]
+        flags += ["--use_peft", "--learning_rate", "1e-2"]
+        run("para_grpo.py", "--model_name_or_path", cold_start, "--output_dir", tmp_path / "rl", *flags)
+        command = [sys.executable, "-m", "paravt.engines.checkpoints", tmp_path / "rl", tmp_path / "final"]
+        subprocess.run(list(map(str, command)), check=True)
+
+        # Each stage begins with what the one before it has learned.
+        begun = json.loads((tmp_path / "rl" / "adapter_config.json").read_text())["base_model_name_or_path"]
+        stages = [weights(folder) for folder in (toy_checkpoint, begun, tmp_path / "final")]
+        adapted = [name for name in stages[0] if "layers.0.self_attn.q_proj" in name]
+        assert adapted and begun == str(cold_start / "merged")
+        for before, after in zip(stages, stages[1:], strict=False):
+            assert before.keys() == after.keys()
+            assert all(not torch.equal(before[name], after[name]) for name in adapted)
+        expected = PeftModel.from_pretrained(load(toy_checkpoint), cold_start).merge_and_unload().state_dict()
+        assert all(torch.equal(expected[name], weight) for name, weight in stages[1].items())
+
+        flags = ["--frames", 4, "--max_pixels", 1024, "--max_turns", 1, "--max_turn_length", 24, "--json"]
+        told = []
+        for model in (tmp_path / "final", tmp_path / "rl"):
+            text = run("ask.py", clips / "cfr.mp4", "What are they?", "--model", model, *flags)
+            told.append(json.loads(next(line for line in text.splitlines() if line.startswith("{"))))
+        assert told[0]["error"] is None and told[0]["turns"] and told[0]["turns"] == told[1]["turns"]
+
+    def test_an_adapter_that_cannot_be_merged_is_named(self, row_file, clips, cold_start, tmp_path):
+        shutil.copytree(cold_start, tmp_path / "moved", ignore=shutil.ignore_patterns("merged", "checkpoint-*"))
+        config = json.loads((tmp_path / "moved" / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = str(tmp_path / "gone")
+        (tmp_path / "moved" / "adapter_config.json").write_text(json.dumps(config))
+        command = [sys.executable, os.path.join(RECIPES, "para_grpo.py"), "--model_name_or_path", tmp_path / "moved"]
+        command += ["--dataset_name", row_file, "--video_root", clips, "--output_dir", tmp_path / "out", *SMALL]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        assert done.returncode and f"could not be merged with '{tmp_path / 'gone'}'" in done.stderr
 
     def test_ablation(self, tmp_path):
         """Two rows of a small ablation, run again: finished cells are not repeated."""
-        import json
-
         flags = ["--output_dir", tmp_path, "--seeds", 1, "--rows", "GRPO", "anchors with a baseline", "--tokens", 900]
         flags += ["--toy_videos", 12, "--eval_rows", 4, "--per_device_train_batch_size", 8]
         text = run("ablation/run.py", *flags)

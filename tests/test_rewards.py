@@ -1,169 +1,11 @@
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paravt.rewards import (
-    accuracy_reward,
-    extract_answer,
-    extract_choice,
-    format_reward,
-    parse_interval,
-    temporal_iou,
-    token_f1,
-    tool_reward,
-)
+from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
 
 CALL = '<tool_call>{"name":"crop_video","arguments":{"start_time":1,"end_time":2}}</tool_call>'
-
-
-@pytest.mark.parametrize(
-    "text, answer",
-    [
-        ("<think>a</think><answer>B</answer>", "B"),
-        ("a</think>\n<answer> B \n</answer><|im_end|>", "B"),
-        ("<answer>B</answer>", "B"),
-        ("<think><answer>A</answer></think><answer>B</answer>", "B"),
-        ("<think>a</think><answer>A</answer><answer>B</answer>", None),
-        ("<think><answer>A</answer></think>", None),
-        ("<think>a</think><answer></answer>", None),
-        ("<think>a</think><answer>A", None),
-        ("A", None),
-        ("", None),
-        ("<think>a</think><Answer>A</Answer>", None),
-        ("<answer><answer>A</answer></answer>", None),
-    ],
-)
-def test_extract_answer(text, answer):
-    assert extract_answer(text) == answer
-
-
-@pytest.mark.parametrize(
-    "text, choices, letter",
-    [
-        ("A dog runs.", "ABCD", None),
-        ("The answer is B because a car moves.", "ABCD", "B"),
-        ("Answer: **D**", "ABCD", "D"),
-        ("I considered (A), but final answer: D.", "ABCD", "D"),
-        ("The correct answer is d.", "ABCD", "D"),
-        ("The answer is B. Note that A is a distractor.", "ABCD", "B"),
-        ("Antwort: C", "ABCD", "C"),
-        ("a", "ABCD", "A"),
-        ("The answer is C because I computed it.", "ABCDEFGHIJ", "C"),
-        ("Dog", "ABCD", None),
-        ("the", "ABCD", None),
-        ("E", "ABCDE", "E"),
-        ("D", "ABC", None),
-        ("I think it is option C", "ABCDEFGHIJ", "C"),
-        ("(B)", "ABCD", "B"),
-        ("B. The dog", "ABCD", "B"),
-        ("B) the dog", "ABCD", "B"),
-        ("b: the dog", "ABCD", "B"),
-        ("\\boxed{C}", "ABCD", "C"),
-        ("Answer seems to be A", "ABCD", "A"),
-        ("A or B", "ABCD", None),
-        ("(A) or (B)", "ABCD", None),
-        ("", "ABCD", None),
-        ("The answer is a dog.", "ABCD", None),
-        ("Based on the video, C", "ABCDE", "C"),
-        ("Option A is wrong, option B is right", "ABCD", None),
-        ("I'd say B.", "ABCD", "B"),
-        ("The answer is I think unclear", "ABCDEFGHI", None),
-        ("The answer is A. No, the answer is B.", "ABCD", "B"),
-    ],
-)
-def test_extract_choice(text, choices, letter):
-    assert extract_choice(text, choices) == letter
-
-
-@pytest.mark.parametrize(
-    "text, letter",
-    [
-        ("red", "A"),
-        ("It is red.", "A"),
-        ("dark red", "B"),
-        ("red and blue", None),
-        ("A dog", None),
-        ("green", None),
-        ("C", "C"),
-    ],
-)
-def test_extract_choice_by_option_text(text, letter):
-    assert extract_choice(text, "ABC", ["red", "dark red", "blue"]) == letter
-
-
-@pytest.mark.parametrize(
-    "prediction, reference, f1",
-    [
-        ("A", "A", 1),
-        ("B", "A", 0),
-        ("The", "the", 1),
-        ("...", "...", 0),
-        ("", "", 0),
-        ("red red", "red", 2 / 3),
-        ("the red car", "a red car", 1),
-        ("-5", "5", 0),
-        ("3.5", "35", 0),
-        ("1,000", "1000", 1),
-        ("it's", "its", 1),
-        ("red", "blue", 0),
-        ("\u7ea2\u8272", "\u7ea2", 2 / 3),
-        ("5 %", "5%", 1),
-        ("Red!", "red", 1),
-    ],
-)
-def test_token_f1(prediction, reference, f1):
-    assert token_f1(prediction, reference) == pytest.approx(f1)
-
-
-@pytest.mark.parametrize(
-    "text, interval",
-    [
-        ("24.3 - 30.4", (24.3, 30.4)),
-        ("2.0 to 5.0 seconds", (2, 5)),
-        ("[2.0, 5.0]", (2, 5)),
-        ("(2, 5)", (2, 5)),
-        ("00:02 - 00:05", (2, 5)),
-        ("1:02:03 - 1:02:05", (3723, 3725)),
-        ("starts at 2.0 seconds and ends at 5.0 seconds", (2, 5)),
-        ("from 2s to 5s", (2, 5)),
-        ("2s\u20135s", (2, 5)),
-        ("<2.0 seconds> - <5.0 seconds>", (2, 5)),
-        ("between 2 and 5", (2, 5)),
-        ("1m30s to 1m45s", (90, 105)),
-        ('{"start": 2, "end": 5}', (2, 5)),
-        ("24.3-30.4", (24.3, 30.4)),
-        ("24.3 - 30.4 (6.1 s)", (24.3, 30.4)),
-        ("5 - 2", None),
-        ("-3 - 5", None),
-        ("at 5 seconds", None),
-        ("", None),
-        ("1 2 3", None),
-        ("soon", None),
-        ("1:75 - 2:00", None),
-    ],
-)
-def test_parse_interval(text, interval):
-    assert parse_interval(text) == (None if interval is None else pytest.approx(interval))
-
-
-@pytest.mark.parametrize(
-    "a, b, iou",
-    [
-        ((0, 10), (5, 15), 1 / 3),
-        ((0, 10), (0, 10), 1),
-        ((5, 5), (5, 5), 0),
-        ((10, 0), (0, 10), 0),
-        ((0, 1), (2, 3), 0),
-        ((0, 100), (20, 30), 0.1),
-        ((math.nan, 1), (0, 1), 0),
-        ((0, math.inf), (0, 1), 0),
-    ],
-)
-def test_temporal_iou(a, b, iou):
-    assert temporal_iou(a, b) == pytest.approx(iou)
 
 
 def score(text, truth, kind, **columns):
@@ -221,7 +63,8 @@ class TestFormatReward:
             ("<think>a</think><answer>B", 1 / 3),
             ("<think>a</think> so <answer>B</answer>", 2 / 3),
             ("<think>a</think><think>b</think><answer>c</answer>", 0),
-            ("<think></think><answer></answer>", 1 / 3),
+            ("<think></think><answer></answer>", 0),
+            ("<think>a</think>", 1 / 3),
         ],
     )
     def test_table(self, text, value):
@@ -285,18 +128,3 @@ def test_no_reward_raises_or_is_nan_on_any_text(text, kind, truth):
         for completion in (text, [{"role": "assistant", "content": text}]):
             (value,) = reward([completion], **columns)
             assert value is None or 0 <= value <= 1
-
-
-@settings(max_examples=200, deadline=None)
-@given(*[st.tuples(st.floats(), st.floats())] * 2)
-def test_iou_is_symmetric_and_bounded(a, b):
-    assert temporal_iou(a, b) == temporal_iou(b, a)
-    assert 0 <= temporal_iou(a, b) <= 1
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(max_size=40))
-def test_f1_of_a_text_with_itself(text):
-    from paravt.answers import _tokens
-
-    assert token_f1(text, text) == (1 if _tokens(text) else 0)

@@ -1,9 +1,9 @@
 import contextlib
 
 import pytest
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
-from paravt import CropVideo, FrameBudgetCollator, ParallelRollout
+from paravt import CropVideo, FrameBudgetCollator, ParallelRollout, video
 from paravt.engines import Sample
 from paravt.parser import ToolCall, render_tool_call
 
@@ -23,13 +23,14 @@ class Script:
     def __init__(self, processor, turns, report="seen", cut=()):
         self.processor, self.tokenizer = processor, processor.tokenizer
         self.turns, self.report, self.cut = [list(t) for t in turns], report, cut
-        self.prompts, self.batches, self.images = [], [], []
+        self.prompts, self.batches, self.images, self.seeds = [], [], [], []
 
-    def generate(self, prompts, images, max_new_tokens, done=None):
+    def generate(self, prompts, images, max_new_tokens, done=None, seeds=None):
         if not prompts:
             return []
         self.batches.append(len(prompts))
         self.images.append(images)
+        self.seeds.append(seeds)
         samples = []
         for ids, limit in zip(prompts, max_new_tokens, strict=True):
             text = self.tokenizer.decode(ids)
@@ -232,9 +233,107 @@ class TestEpisode:
         if limit == 400:
             assert any(s.status == "ok" for s in e.slots) and e.messages[-1]["role"] == "assistant"
 
+    def test_a_turn_that_another_token_ends_gets_the_templates_end(self, toy_processor, cfr):
+        """Checkpoints end turns with `<|endoftext|>` too: what follows stands behind `<|im_end|>` all the same."""
+        end, other = toy_processor.tokenizer.eos_token_id, toy_processor.tokenizer.pad_token_id
+
+        class Other(Script):
+            def generate(self, *args, **kwargs):
+                done, args = args[3], (*args[:3], None)
+                samples = super().generate(*args, **kwargs)
+                said = [Sample([other if i == end else i for i in s.ids], s.logprobs, s.finished) for s in samples]
+                for i, sample in enumerate(said):
+                    if done is not None:
+                        done(i, sample)
+                return said
+
+            def _pop(self, text):
+                return self.turns[0].pop(0)
+
+        engines = [kind(toy_processor, [[f"a</think>{call(0, 2)}", ANSWER]]) for kind in (Script, Other)]
+        for engine in engines:
+            real = engine.generate
+            engine.generate = lambda p, i, n, done=None, seeds=None, real=real: real(p, i, n, done, seeds=seeds)
+        (usual,), (e,) = (play(toy_processor, [cfr], [[]], engine=engine)[0] for engine in engines)
+        at = e.ids.index(other)
+        assert e.ids[at : at + 2] == [other, end] and e.mask[at : at + 2] == [1, 0]
+        assert e.ids[:at] + e.ids[at + 1 : -1] == usual.ids[:-1]
+
     def test_no_think_prefix(self, toy_processor, cfr):
         (e,), _ = play(toy_processor, [cfr], [["<think>" + ANSWER]], think_prefix=False)
         assert e.mask == [1] * len(e.ids)
+
+
+class TestSeeds:
+    def seeds(self, processor, videos, turns, seeds, **kwargs):
+        rows = [
+            {"prompt": [{"role": "user", "content": f"<video>What is in rollout {i}?"}], "videos": videos}
+            for i in range(len(turns))
+        ]
+        made = FrameBudgetCollator(processor, [4], max_pixels=1024)(rows)
+        prompts = [prepare_multimodal_messages(r["prompt"], images=r["images"]) for r in made]
+        engine = Script(processor, turns)
+        ParallelRollout(max_pixels=1024, **kwargs).run(prompts, engine, 4000, seeds=seeds)
+        return engine.seeds
+
+    def test_each_turn_and_report_of_each_episode_has_its_own(self, toy_processor, cfr):
+        calling = f"a</think>{call(0, 2)}{call(2, 4)}"
+        turns, seeds = [[calling, calling, ANSWER], [calling, ANSWER], [ANSWER]], [5, 6, 7]
+        found = self.seeds(toy_processor, [cfr], [list(t) for t in turns], seeds)
+        assert [len(batch) for batch in found] == [3, 4, 2, 2, 1]  # turns and reports by turns
+        assert len({seed for batch in found for seed in batch}) == 12
+        again = self.seeds(toy_processor, [cfr], [list(t) for t in turns], seeds)
+        assert found == again
+        # Two episodes fewer beside it: the first has the seeds that it had.
+        engine_alone = self.seeds(toy_processor, [cfr], [list(turns[0]), [ANSWER]], [5, 9])
+        assert [batch[:n] for batch, n in zip(engine_alone, (1, 2, 1, 2, 1), strict=True)] == [
+            batch[:n] for batch, n in zip(found, (1, 2, 1, 2, 1), strict=True)
+        ]
+
+    def test_a_crop_that_cannot_be_read_does_not_move_the_others(self, toy_processor, clips, monkeypatch):
+        videos = [str(clips / "cfr.mp4"), str(clips / "vfr.mp4")]
+        turns = [[f"a</think>{call(0, 2, 'vfr.mp4')}{call(2, 4)}", ANSWER], [ANSWER]]
+        whole = self.seeds(toy_processor, videos, [list(t) for t in turns], [1, 2])
+        load = video.Clip.load
+
+        def broken(clip):
+            if clip.path.endswith("vfr.mp4"):
+                raise video.VideoError(clip.path, "gone")
+            return load(clip)
+
+        monkeypatch.setattr(video.Clip, "load", broken)
+        found = self.seeds(toy_processor, videos, [list(t) for t in turns], [1, 2])
+        assert len(whole[1]) == 2 and found[1] == whole[1][1:]
+
+    def test_an_engine_that_draws_nothing_needs_none(self, toy_processor, cfr):
+        assert self.seeds(toy_processor, [cfr], [[ANSWER], [ANSWER]], None) == [None]
+
+    def test_sampled_rollouts_do_not_depend_on_who_shares_their_batch(self, toy_processor, toy_rows, monkeypatch):
+        """Turns, calls, sub-agents and their reports by the model itself, whose turns are all read as two calls."""
+        from transformers import GenerationConfig
+
+        from paravt import rollout, toy
+        from paravt.engines.transformers import TransformersEngine
+
+        windows = [{"start_time": 0.0, "end_time": 8.0}, {"start_time": 8.0, "end_time": 24.0}]
+        calls = [ToolCall("crop_video", window) for window in windows]
+        monkeypatch.setattr(rollout, "parse_tool_calls", lambda text, complete=True: list(calls))
+        model = toy.make_model(toy_processor).eval()
+        engine = TransformersEngine(model, toy_processor, GenerationConfig(do_sample=True, temperature=1.0))
+        made = FrameBudgetCollator(toy_processor, [4, 8], max_pixels=1024)([r for r in toy_rows[:2] for _ in range(2)])
+        prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in made]
+
+        def ids(numbers, engine=engine, seed=0):
+            player = ParallelRollout(max_turns=1, max_turn_length=10, max_report_length=4, max_pixels=1024)
+            seeds = [100 * seed + number for number in numbers]
+            return [e.ids for e in player.run([prompts[i] for i in numbers], engine, 400, seeds=seeds)]
+
+        together = ids(range(4))
+        assert len({tuple(i) for i in together}) == 4 and ids(range(4)) == together
+        assert ids([3, 1]) == [together[3], together[1]] and ids([2]) == [together[2]]
+        engine.max_batch = 3
+        assert ids(range(4)) == together
+        assert all(mine != other for mine, other in zip(ids(range(4), seed=1), together, strict=True))
 
 
 def test_prompts_of_another_collator_are_refused(toy_processor):

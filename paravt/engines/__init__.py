@@ -4,6 +4,7 @@ Generation behind one protocol: token ids and images in, sampled ids and their l
 - `transformers`: by the model itself
 - `vllm`: by vLLM, in this process, in the training process, or on a server
 - `weights`: weights on their way to vLLM, without drift
+- `trl`: what they need of TRL beyond its public API
 - `features`: pictures as what the model takes
 - `checkpoints`: checkpoints and the adapters on them
 """
@@ -47,7 +48,7 @@ class Engine(Protocol):
         def session(self):
             return contextlib.nullcontext()
 
-        def generate(self, prompts, images, max_new_tokens, done=None):
+        def generate(self, prompts, images, max_new_tokens, done=None, seeds=None):  # it draws nothing
             ids = [*self.processor.tokenizer("hello")["input_ids"], self.processor.tokenizer.eos_token_id]
             samples = [Sample(ids[:n], [0.0] * len(ids[:n]), n >= len(ids)) for n in max_new_tokens]
             for i, sample in enumerate(samples):
@@ -69,6 +70,7 @@ class Engine(Protocol):
         images: list[list],
         max_new_tokens: Sequence[int],
         done: Callable[[int, Sample], None] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[Sample]:
         """
         One sequence per prompt.
@@ -78,7 +80,19 @@ class Engine(Protocol):
             images (`list[list]`): The images of each prompt, in order; an empty list for none.
             max_new_tokens (`Sequence[int]`): Limit of each sequence.
             done (`Callable`, *optional*): Called with the number and the sample of a prompt as soon as it has ended.
+            seeds (`Sequence[int]`, *optional*):
+                A seed of 63 bits per prompt, from which alone its tokens are drawn, whatever else is in the batch. An
+                engine that draws nothing needs none; one that does raises a [`ValueError`] without them.
         """
+
+
+def seed_each(prompts: Sequence, seeds: Sequence[int] | None, sampled: bool) -> list[int | None]:
+    """The seed of each prompt, `None` if nothing is drawn. Raises a [`ValueError`] if one is missing."""
+    if not sampled:
+        return [None] * len(prompts)
+    if len(seeds or ()) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts are sampled and need a seed each, got {seeds!r}; pass `seeds`")
+    return list(seeds)
 
 
 def forbidden_ids(tokenizer) -> list[int]:
@@ -110,6 +124,7 @@ def load_engine(
     device: str | None = None,
     max_length: int | None = None,
     batch_size: int = 16,
+    engine_args: dict | None = None,
 ):
     """
     An engine that decodes greedily.
@@ -123,6 +138,7 @@ def load_engine(
         device (`str`, *optional*): Where `transformers` computes; the GPU if there is one.
         max_length (`int`, *optional*): Longest conversation that vLLM makes room for, in tokens.
         batch_size (`int`): Sequences that `transformers` generates at a time.
+        engine_args (`dict`, *optional*): More arguments of `vllm.LLM`, such as `gpu_memory_utilization`.
     """
     import torch
     from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -132,16 +148,16 @@ def load_engine(
 
     if engine not in ENGINES:
         raise ValueError(f"`engine` must be one of {ENGINES}, got {engine!r}")
+    if engine_args and engine != "vllm":
+        raise ValueError(f"`engine_args` are those of vLLM, got {engine_args} for {engine!r}")
     base, adapter = resolve_model(model, adapter)
     processor = prepare_processor(AutoProcessor.from_pretrained(base), max_pixels)
     if engine == "vllm":
-        from .vllm import VLLMEngine, require_vllm
+        from .vllm import VLLMEngine, require_vllm, start_llm
 
         require_vllm()
-        from vllm import LLM
-
-        llm = LLM(merge(base, adapter) if adapter else base, dtype=dtype, max_model_len=max_length)
-        return VLLMEngine(llm, processor)
+        arguments = {"dtype": dtype, "max_model_len": max_length, **(engine_args or {})}
+        return VLLMEngine(start_llm(merge(base, adapter) if adapter else base, **arguments), processor)
     policy = AutoModelForImageTextToText.from_pretrained(base, dtype=dtype)
     if adapter:
         from peft import PeftModel

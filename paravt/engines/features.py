@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
+import transformers
+from packaging.version import Version
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
 from PIL import Image
 from transformers import BatchFeature
+from transformers.utils import ModelOutput
 
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")  # models that a `Tower` knows
 PATCHES = 2**15  # that go through a tower at a time; a frame of 224 x 224 pixels has 196
 DEVICE_LIMIT = 2 * 2**30  # bytes of features on the device; what is more waits on the host
+# Since then models take features of DeepStack's levels picture by picture, as they take those of the last.
+_LEVELS_BY_PICTURE = Version(transformers.__version__) >= Version("5.18")
 
 
 def image_features(image_processor, images: Sequence) -> dict[str, torch.Tensor]:
@@ -66,12 +71,18 @@ class Picture:
     tokens: int
 
 
-@dataclass(frozen=True)
-class Features:
-    """What `get_image_features` returns: features of each picture, (n, D), and of all at each level of DeepStack."""
+@dataclass
+class Features(ModelOutput):
+    """What `get_image_features` returns: features of each picture, (n, D), and those at each level of DeepStack."""
 
-    pooler_output: tuple[torch.Tensor, ...]
-    deepstack_features: list[torch.Tensor]
+    pooler_output: tuple[torch.Tensor, ...] | None = None
+    deepstack_features: list[tuple[torch.Tensor, ...]] | list[torch.Tensor] | None = None
+
+    @classmethod
+    def of(cls, levels: Iterable[tuple[torch.Tensor, ...]]) -> "Features":
+        """From features of each picture at each level, the last level first."""
+        pooled, *deepstack = levels
+        return cls(pooled, deepstack if _LEVELS_BY_PICTURE else [torch.cat(level) for level in deepstack])
 
 
 class Tower:
@@ -211,13 +222,9 @@ class Tower:
         if not pictures:  # a blank one may have been seen for company's sake: nothing of it is left
             width = self.model.config.get_text_config().hidden_size
             levels = next(iter(seen.values()), [torch.empty(0, width, device=device)])
-            pooled, *deepstack = [level[:0].to(device) for level in levels]
-            return Features((pooled,), deepstack)
-        pooled, *deepstack = zip(*(seen[picture.key] for picture in pictures), strict=True)
-        return Features(
-            tuple(part.to(device) for part in pooled),
-            [torch.cat([part.to(device) for part in level]) for level in deepstack],
-        )
+            return Features.of((level[:0].to(device),) for level in levels)
+        levels = zip(*(seen[picture.key] for picture in pictures), strict=True)
+        return Features.of(tuple(part.to(device) for part in level) for level in levels)
 
     def _see(self, pictures: Sequence[Picture]) -> None:
         """Runs the tower on those of the pictures that it has not seen, and keeps what comes out."""
@@ -239,8 +246,10 @@ class Tower:
         pixels = torch.cat([self._pixels[picture.key] for picture in pictures]).to(self.model.device)
         grids = torch.tensor([picture.grid for picture in pictures], device=self.model.device)
         out = self._run(pixels, grids, return_dict=True)
-        levels = [torch.cat(tuple(out.pooler_output)), *(out.get("deepstack_features") or [])]
-        parts = zip(*(level.split([picture.tokens for picture in pictures]) for level in levels), strict=True)
+        deepstack = out.get("deepstack_features") or []
+        if not _LEVELS_BY_PICTURE:
+            deepstack = [level.split([picture.tokens for picture in pictures]) for level in deepstack]
+        parts = zip(out.pooler_output, *deepstack, strict=True)
         return {picture.key: list(part) for picture, part in zip(pictures, parts, strict=True)}
 
     def _placed(self, level: torch.Tensor) -> torch.Tensor:

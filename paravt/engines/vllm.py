@@ -1,14 +1,17 @@
 """Generation by vLLM: in this process, in the training process, or on a server."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+import psutil
 import torch
-from trl.import_utils import is_vllm_available
 
-from . import Sample, forbidden_ids
+from ..seeds import kept_generators
+from . import Sample, forbidden_ids, seed_each
+from .trl import awake, client_of, is_vllm_available, longest_conversation, place_features, sampling_of
 
 
 # A sampled token with this bias has no probability left; its share goes to the legal ones.
@@ -20,6 +23,40 @@ def require_vllm() -> None:
     """Raises an `ImportError` that says how to install vLLM, before a model is loaded."""
     if not is_vllm_available():
         raise ImportError("generation by vLLM was asked for, and it is not installed: pip install -e '.[vllm]'")
+
+
+def start_llm(model: str, **arguments):
+    """A `vllm.LLM`. If there is too little memory for it, the [`RuntimeError`] says which setting to lower."""
+    from vllm import LLM
+
+    try:
+        return LLM(model, **arguments)
+    except Exception as error:
+        # An engine in a process of its own says why it died in its log only.
+        signs = ("memory", "KV cache", "Engine core initialization failed")
+        if not any(sign in str(error) for sign in signs):
+            raise
+        raise RuntimeError(_memory_advice(error, arguments)) from error
+
+
+def _memory_advice(error: Exception, arguments: dict) -> str:
+    from vllm import EngineArgs
+
+    share = arguments.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
+    if torch.cuda.is_available():
+        devices = range(min(arguments.get("tensor_parallel_size", 1), torch.cuda.device_count()))
+        free, total = min(torch.cuda.mem_get_info(device) for device in devices)
+    else:
+        memory = psutil.virtual_memory()
+        free, total = memory.available, memory.total
+    flag = json.dumps({"gpu_memory_utilization": math.floor(90 * free / total) / 100})
+    return (
+        f"vLLM did not start: {error}\n"
+        f"It takes `gpu_memory_utilization` {share} of {total / 2**30:.1f} GiB, of which {free / 2**30:.1f} are free. "
+        f"If these are too few, lower it: `--engine_args '{flag}'`. "
+        "If a conversation needs more than is left for it, lower `max_model_len` (`--max_length`). If memory runs out "
+        "while it starts, lower `max_num_batched_tokens` or `max_num_seqs`."
+    )
 
 
 def _one_placeholder(ids: list[int], image_token: int) -> list[int]:
@@ -44,10 +81,13 @@ class VLLMEngine:
 
     def __init__(self, llm, processor, sampling: dict | None = None, generation=None):
         self.llm, self.processor, self.tokenizer, self.generation = llm, processor, processor.tokenizer, generation
-        self.sampling = {"temperature": 0.0, **(sampling or {})}
-        never = dict.fromkeys(forbidden_ids(self.tokenizer), _NEVER)
-        self.sampling["logit_bias"] = {**(self.sampling.get("logit_bias") or {}), **never}
+        self._configure(sampling or {})
         self.max_length = llm.llm_engine.model_config.max_model_len
+
+    def _configure(self, sampling: dict) -> None:
+        self.sampling = {"temperature": 0.0, **sampling}
+        never = dict.fromkeys(forbidden_ids(self.tokenizer), _NEVER)
+        self.sampling["logit_bias"] = {**(sampling.get("logit_bias") or {}), **never}
 
     @classmethod
     def from_trainer(cls, trainer) -> "VLLMEngine":
@@ -57,7 +97,7 @@ class VLLMEngine:
 
     def greedy(self) -> "VLLMEngine":
         """From now on the likeliest token is taken."""
-        self.sampling["temperature"] = 0.0
+        self._configure({})
         return self
 
     def check(self, images: int, image_tokens: int, completion_tokens: int) -> None:
@@ -79,18 +119,8 @@ class VLLMEngine:
     @contextmanager
     def session(self) -> Iterator[None]:
         """Within it the engine is awake, with the weights of this step: they are pushed once, not once per round."""
-        generation = self.generation
-        if generation is None or not generation.enable_sleep_mode:
+        with nullcontext() if self.generation is None else awake(self.generation):
             yield
-            return
-        if generation._llm_weights_sleeping:
-            generation.sync_weights()
-        self.llm.wake_up(tags=["kv_cache"])
-        try:
-            yield
-        finally:
-            self.llm.sleep(level=2)
-            generation._llm_weights_sleeping = True
 
     def generate(
         self,
@@ -98,15 +128,15 @@ class VLLMEngine:
         images: list[list],
         max_new_tokens: Sequence[int],
         done: Callable[[int, Sample], None] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[Sample]:
         """One sequence per prompt; see [`~engines.Engine.generate`]."""
-        group = self.generation is not None and self.generation.tensor_parallel_size > 1
-        if not group:
-            seeds = [None] * len(prompts)
+        seeds = seed_each(prompts, seeds, self.sampling["temperature"] > 0)
+        tensor_parallel = self.generation is not None and self.generation.tensor_parallel_size > 1
+        if not tensor_parallel:
             return self._generate(prompts, images, max_new_tokens, seeds, done or (lambda i, sample: None))
-        # The ranks of a group run one engine together: all of them need all prompts, and must draw the same tokens.
-        seed = torch.randint(2**31, ()).item()
-        mine = (prompts, [[image.copy() for image in row] for row in images], list(max_new_tokens), seed)
+        # These ranks run one engine together: all of them need all prompts, and must draw the same tokens.
+        mine = (prompts, [[image.copy() for image in row] for row in images], list(max_new_tokens), seeds)
         parts = [None] * self.generation.tensor_parallel_size
         torch.distributed.all_gather_object(parts, mine, group=self.generation.tp_group)
         start = sum(len(part[0]) for part in parts[: torch.distributed.get_rank(self.generation.tp_group)])
@@ -115,10 +145,8 @@ class VLLMEngine:
             if done is not None and start <= i < start + len(prompts):
                 done(i - start, sample)
 
-        merged = [[item for part in parts for item in part[column]] for column in range(3)]
-        seed = parts[0][-1]
-        seeds = range(seed, seed + len(merged[0]))
-        return self._generate(*merged, seeds, tell)[start : start + len(prompts)]
+        merged = [[item for part in parts for item in part[column]] for column in range(4)]
+        return self._generate(*merged, tell)[start : start + len(prompts)]
 
     def _generate(self, prompts, images, limits, seeds, done) -> list[Sample]:
         if not prompts:
@@ -136,12 +164,13 @@ class VLLMEngine:
                 # The engine has its own processor, which knows nothing of `prepare_processor`.
                 request["mm_processor_kwargs"] = {"size": {k: v for k, v in size.items() if v is not None}}
             requests.append(request)
-            params.append(SamplingParams(**{"seed": seed, **self.sampling}, max_tokens=limit, logprobs=0))
+            params.append(SamplingParams(**self.sampling, seed=seed, max_tokens=limit, logprobs=0))
         names = self.llm.enqueue(requests, params, use_tqdm=False)
         numbers = {name.partition("-")[0]: i for i, name in enumerate(names)}  # outputs bear the number alone
         samples: list[Sample | None] = [None] * len(requests)
         try:
-            self._run(prompts, numbers, samples, done)
+            with kept_generators():  # vLLM draws noise for all rows, and then again for those that have a seed
+                self._run(prompts, numbers, samples, done)
         except BaseException:
             self.llm.llm_engine.abort_request(names, internal=True)
             raise
@@ -185,28 +214,27 @@ class VLLMServerEngine:
 
     def __init__(self, client, processor, sampling: dict | None = None, ready: Callable | None = None, concurrency=64):
         self.client, self.processor, self.tokenizer = client, processor, processor.tokenizer
-        self.processing_class, self.ready, self.concurrency = processor, ready, concurrency
-        sampling = {"temperature": 0.0, **(sampling or {})}
+        self.ready, self.concurrency = ready, concurrency
+        self._configure(sampling or {})
+        self.max_length = longest_conversation(client)
+
+    def _configure(self, sampling: dict) -> None:
+        sampling = {"temperature": 0.0, **sampling}
         bias = {str(i): _NEVER for i in forbidden_ids(self.tokenizer)}
         named = ("repetition_penalty", "temperature", "top_p", "top_k", "min_p")
         self.sampling = {name: sampling.pop(name) for name in named if name in sampling}
         bias = {**(sampling.pop("logit_bias", None) or {}), **bias}
         self.sampling["generation_kwargs"] = {**sampling, "logit_bias": bias}
-        self.max_length = client._get(f"{client.base_url}/v1/models")["data"][0]["max_model_len"]
 
     @classmethod
     def from_trainer(cls, trainer) -> "VLLMServerEngine":
         """The server of a TRL trainer, with the trainer's sampling settings."""
-        from trl.generation.vllm_client import VLLMClient
-
-        generation = trainer.vllm_generation
-        url = generation.server_base_url or f"http://{generation.server_host}:{generation.server_port}"
-        client = VLLMClient(base_url=url, connection_timeout=generation.server_timeout)
-        return cls(client, trainer.processing_class, sampling_of(generation), trainer.accelerator.wait_for_everyone)
+        sampling = sampling_of(trainer.vllm_generation)
+        return cls(client_of(trainer), trainer.processing_class, sampling, trainer.accelerator.wait_for_everyone)
 
     def greedy(self) -> "VLLMServerEngine":
         """From now on the likeliest token is taken."""
-        self.sampling["temperature"] = 0.0
+        self._configure({})
         return self
 
     @contextmanager
@@ -222,32 +250,31 @@ class VLLMServerEngine:
         images: list[list],
         max_new_tokens: Sequence[int],
         done: Callable[[int, Sample], None] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[Sample]:
         """One sequence per prompt; see [`~engines.Engine.generate`]."""
-        from trl.generation.vllm_generation import VLLMGeneration
-
         if not prompts:
             return []
+        seeds = seed_each(prompts, seeds, self.sampling["temperature"] > 0)
         distinct = {tuple(map(id, row)): row for row in images if row}
         found = self.client.image_features([[i.copy() for i in row] for row in distinct.values()]) if distinct else []
         features = dict(zip(distinct, found, strict=True))
         eos = self.tokenizer.eos_token_id
 
         def ask(i: int) -> Sample:
-            placed = VLLMGeneration._place_features(self, features.get(tuple(map(id, images[i]))), prompts[i])
+            theirs = features.get(tuple(map(id, images[i])))
+            placed = place_features(theirs, prompts[i], self.processor.image_token_id)
             if placed is not None:
-                theirs = features[tuple(map(id, images[i]))]["mm_placeholders"]["image"]
-                tokens = [sum(p["length"] for p in found) for found in (placed["mm_placeholders"]["image"], theirs)]
+                tokens = [sum(p["length"] for p in made["mm_placeholders"]["image"]) for made in (placed, theirs)]
                 if tokens[0] != tokens[1]:
                     size = {"shortest_edge": self.processor.image_processor.size["shortest_edge"]}
                     raise RuntimeError(
                         f"the images of prompt {i} take {tokens[0]} tokens in training and {tokens[1]} on the server: "
                         f"start it with --mm-processor-kwargs '{json.dumps({'size': size | _LONGEST})}'"
                     )
-            out = self.client.generate(
-                [prompts[i]], None if placed is None else [placed], max_tokens=max_new_tokens[i], logprobs=0,
-                **self.sampling,
-            )  # fmt: skip
+            settings = self.sampling | {"max_tokens": max_new_tokens[i], "logprobs": 0}
+            settings["generation_kwargs"] = settings["generation_kwargs"] | {"seed": seeds[i]}
+            out = self.client.generate([prompts[i]], None if placed is None else [placed], **settings)
             ids = out["completion_ids"][0]
             finished = len(ids) < max_new_tokens[i] or ids[-1] == eos
             return Sample(ids, [step[0] for step in out["logprobs"][0]], finished)
@@ -260,10 +287,3 @@ class VLLMServerEngine:
                 if done is not None:
                     done(i, samples[i])
         return samples
-
-
-def sampling_of(generation) -> dict:
-    """Sampling parameters of TRL's `VLLMGeneration`."""
-    names = ("repetition_penalty", "temperature", "top_p", "top_k")
-    found = {name: getattr(generation, name) for name in names}
-    return {**found, "min_p": generation.min_p or 0.0, **generation.generation_kwargs}

@@ -6,6 +6,8 @@ from unittest.mock import patch
 
 import torch
 
+from .trl import distributed_of, name_in_vllm, plain_start, push_instead
+
 
 @contextmanager
 def loadable_weights() -> Iterator[None]:
@@ -20,10 +22,34 @@ def loadable_weights() -> Iterator[None]:
         layer.cpu_linear = torch.nn.functional.linear
 
     with ExitStack() as stack:
-        stack.enter_context(patch("trl.generation.vllm_generation.is_bitsandbytes_available", lambda: False))
+        stack.enter_context(plain_start())
         if current_platform.is_cpu():
             stack.enter_context(patch.object(utils, "dispatch_cpu_unquantized_gemm", plain))
         yield
+
+
+def forget_old_features(generation) -> None:
+    """
+    Makes TRL's `VLLMGeneration` drop what vLLM keeps of pictures with every push of weights: it keeps the vision
+    tower's output by the name of a picture, and TRL drops the keys and values of prompts alone.
+    """
+    push = generation.sync_weights
+
+    def sync_weights() -> None:
+        push()
+        if generation.mode == "colocate":
+            generation.llm.llm_engine.reset_encoder_cache()
+        elif generation.accelerator.is_main_process:
+            client = generation.vllm_client
+            response = client.session.post(f"{client.base_url}/reset_encoder_cache")
+            if response.status_code != 200:
+                raise RuntimeError(
+                    f"the vLLM server at {client.base_url} keeps features that old weights made of pictures: "
+                    f"/reset_encoder_cache says {response.status_code} {response.text}; start it with "
+                    "`VLLM_SERVER_DEV_MODE=1` in its environment"
+                )
+
+    generation.sync_weights = sync_weights
 
 
 def push_exact_weights(generation) -> None:
@@ -37,7 +63,7 @@ def push_exact_weights(generation) -> None:
     """
     from accelerate.utils import is_peft_model
 
-    model, distributed = generation.model, generation._dist
+    model, distributed = generation.model, distributed_of(generation)
     if not is_peft_model(model):
         return
     quantised = any(_is_quantised(param) for param in model.parameters())
@@ -50,7 +76,7 @@ def push_exact_weights(generation) -> None:
             "name the plain checkpoint, with `load_in_4bit` if the policy is to have quantised weights"
         )
     if distributed.fsdp_version != 1:  # whose flat parameters are merged the way of TRL
-        generation._iter_named_params = lambda: _merged_params(generation)
+        push_instead(generation, lambda: _merged_params(generation))
 
 
 def _merged_params(generation) -> Iterator[tuple[str, torch.Tensor]]:
@@ -60,20 +86,19 @@ def _merged_params(generation) -> Iterator[tuple[str, torch.Tensor]]:
 
     model = generation.model
     layers = {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
-    with generation._dist.gather_params(list(model.parameters())):
+    with distributed_of(generation).gather_params(list(model.parameters())):
         for name, param in model.named_parameters():
             if model.prefix in name or "original_module" in name:
                 continue
             owner, _, leaf = name.rpartition(".base_layer.")
             plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
-            plain = generation._fix_param_name_to_vllm(plain, extra_prefixes=["modules_to_save.default."])
             if _is_quantised(param):
                 weight = _dequantised(model.get_submodule(name.rpartition(".")[0]), layers.get(owner))
             else:
                 weight = _merged(layers[owner], leaf) if owner in layers else param.data
             if isinstance(weight, DTensor):  # sharded by FSDP2
                 weight = weight.to(generation.accelerator.device).full_tensor()
-            yield plain, weight
+            yield name_in_vllm(generation, plain), weight
 
 
 def _merged(layer, leaf: str) -> torch.Tensor:

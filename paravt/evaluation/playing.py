@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
 from .. import video
-from ..anchors import is_parseable
+from ..anchors import first_fault
 from ..answers import assistant_turns, final_answer
 from ..collator import FrameBudgetCollator
 from ..engines import Engine
@@ -22,14 +22,15 @@ def play(
     rows: Sequence[dict],
     max_completion_length: int,
     watch: Callable[[int, dict], None] | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> list[dict]:
     """
-    One episode per row, all in one batch, as records:
+    One episode per row, all in one batch, as records; an engine that samples needs `seeds`, one per row:
 
     `id`, `question`, `prediction` (what the last answer says, `None` without one), `truth`, `score` (`None` without a
     truth; no answer is wrong), `error` (`None` unless the row failed; then there is no score), `turns`, `calls` (each
-    with its effective window and response), `frames` and `pixels` that were looked at, `parseable` and `seconds` (of
-    the batch, by row).
+    with its effective window and response), `frames` and `pixels` that were looked at, `parseable`, `fault` (`None`,
+    or one of `anchors.REASONS` with the turn and the character in it) and `seconds` (of the batch, by row).
     """
     start = time.perf_counter()
     prepared = collator(list(rows))
@@ -39,13 +40,16 @@ def play(
     live = [prepared[i] for i in places]
     prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in live]
     told = None if watch is None else lambda i, message: watch(places[i], message)
-    episodes = rollout.run(prompts, engine, max_completion_length, told) if live else []
+    live_seeds = None if seeds is None else [seeds[i] for i in places]
+    # Also without a row: ranks may share the engine.
+    episodes = rollout.run(prompts, engine, max_completion_length, told, live_seeds)
     turns = [episode.messages for episode in episodes]
     columns = {name: [row.get(name) for row in live] for name in ("answer", "question_type", "options")}
     scores = accuracy_reward(turns, fallback=False, turns=turns, **columns)
     seconds = (time.perf_counter() - start) / max(1, len(rows))
     found = {}
     for row, episode, score in zip(live, episodes, scores, strict=True):
+        fault = first_fault(episode.ids, episode.mask, collator.chat.tokenizer)
         looked_at = [*row["images"], *(f for s in episode.slots if s.status == "ok" for f in s.clip.frames)]
         found[id(row)] = {
             "prediction": final_answer(assistant_turns(episode.messages)[-1], fallback=False),
@@ -54,7 +58,8 @@ def play(
             "calls": [slot.record() for slot in episode.slots],
             "frames": len(looked_at),
             "pixels": sum(frame.size[0] * frame.size[1] for frame in looked_at),
-            "parseable": is_parseable(episode.ids, episode.mask, collator.chat.tokenizer),
+            "parseable": fault is None,
+            "fault": None if fault is None else {name: getattr(fault, name) for name in ("reason", "turn", "place")},
         }
     for clip in clips.values():
         clip.release()
@@ -68,7 +73,8 @@ def failed(row: dict, question: str, error: str | None) -> dict:
     """The record of a row that was not played."""
     return {
         "id": row.get("key"), "question": question, "truth": row.get("answer"), "error": error, "prediction": None,
-        "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False, "seconds": 0.0,
+        "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False, "fault": None,
+        "seconds": 0.0,
     }  # fmt: skip
 
 

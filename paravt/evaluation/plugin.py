@@ -8,7 +8,8 @@ Needs `pip install "paravt[eval]"`. Nothing here is imported by the rest of the 
 """
 
 import ast
-import os
+import json
+from dataclasses import asdict
 
 import torch
 from accelerate import Accelerator, PartialState
@@ -20,8 +21,8 @@ from ..answers import extract_choice, parse_interval, score_answer
 from ..collator import FrameBudgetCollator
 from ..data import OPTION
 from ..engines import load_engine
-from ..prompts import INSTRUCTIONS, system_prompt
 from ..rollout import ParallelRollout
+from ..settings import settings_of
 from .playing import failed, play_safely
 from .records import Records
 
@@ -74,16 +75,12 @@ class ParaVT(lmms):
         pretrained (`str`): Checkpoint, or an adapter that names its base model.
         adapter (`str`, *optional*): LoRA adapter.
         engine (`str`): `"transformers"` or `"vllm"`.
-        frames (`int`): Overview frames.
-        max_pixels (`int`): Largest area of a frame, in pixels.
-        max_turns (`int`), max_calls_per_turn (`int`), max_calls (`int`): Tool turns, calls in each, calls in all.
-        max_turn_length (`int`), max_report_length (`int`), max_completion_length (`int`): Most new tokens.
         max_length (`int`, *optional*): Longest conversation that vLLM makes room for, in tokens.
-        dispatch (`str`): `"parallel"`, `"sequential"` or `"none"`.
-        prompt (`str`): Instructions of the system prompt, or a file that holds them.
         batch_size (`int`): Questions in flight.
+        engine_args (`dict` or `str`, *optional*): More arguments of `vllm.LLM`, as a dict or as JSON.
         records (`str`, *optional*): JSONL file with a record per question; those in it are not asked again.
         tasks (`dict`, *optional*): lmms-eval's tasks by name; with them records have the truth and a strict score.
+        settings: Those of [`RolloutSettings`] by name, in place of what is saved beside the weights.
     """
 
     is_simple = False
@@ -93,49 +90,38 @@ class ParaVT(lmms):
         pretrained: str,
         adapter: str | None = None,
         engine: str = "transformers",
-        frames: int = 64,
-        max_pixels: int = 50176,
-        max_turns: int = 3,
-        max_calls_per_turn: int = 5,
-        max_calls: int = 15,
-        max_turn_length: int = 2048,
-        max_report_length: int = 512,
-        max_completion_length: int = 8192,
         max_length: int | None = None,
-        dispatch: str = "parallel",
-        prompt: str = INSTRUCTIONS,
         batch_size: int = 16,
         dtype: str = "auto",
         device: str | None = None,
         records: str | None = None,
         tasks: dict | None = None,
         max_batch_size: int | None = None,
+        engine_args: dict | str | None = None,
+        **settings,
     ):
         super().__init__()
-        instructions = open(prompt, encoding="utf-8").read() if os.path.isfile(prompt) else prompt
-        self.instructions = system_prompt(instructions, tools=dispatch != "none")
-        limits = {
-            "max_turns": max_turns, "max_calls_per_turn": max_calls_per_turn, "max_calls": max_calls,
-            "max_turn_length": max_turn_length, "max_report_length": max_report_length, "max_pixels": max_pixels,
-        }  # fmt: skip
-        self.settings = {
-            "model": pretrained, "adapter": adapter, "engine": engine, "frames": frames, "dispatch": dispatch,
-            "prompt": instructions, "max_completion_length": max_completion_length, "dtype": dtype, **limits,
-        }  # fmt: skip
-        self.rollout = ParallelRollout(dispatch=dispatch, **limits)
         cpu = not torch.accelerator.is_available()  # left alone, accelerate sees one rank where there is no GPU
         state = PartialState(cpu=cpu)
         self._rank, self._world_size = state.process_index, state.num_processes
+        told = print if self._rank == 0 else (lambda text: None)
+        self.asked_with = settings_of(pretrained, adapter, report=told, **settings)
+        self.settings = {
+            "model": pretrained, "adapter": adapter, "engine": engine, "dtype": dtype, **asdict(self.asked_with),
+        }  # fmt: skip
+        self.rollout = ParallelRollout.from_config(self.asked_with)
         if self._world_size > 1:
             self.accelerator = Accelerator(cpu=cpu)
             device = device or str(self.accelerator.device)
-        self.batch_size, self.tasks, self.max_completion_length = int(batch_size), tasks or {}, max_completion_length
+        self.batch_size, self.tasks = int(batch_size), tasks or {}
         self.records = Records(records, self.settings, self._rank) if records else None
-        self.engine = load_engine(pretrained, adapter, engine, max_pixels, dtype, device, max_length, self.batch_size)
-        self.device, self.asked = device or "cpu", set()
-        self.collator = FrameBudgetCollator(
-            self.engine.processor, [frames], max_pixels=max_pixels, tools=dispatch != "none"
+        engine_args = json.loads(engine_args) if isinstance(engine_args, str) else engine_args
+        max_pixels = self.asked_with.max_pixels
+        self.engine = load_engine(
+            pretrained, adapter, engine, max_pixels, dtype, device, max_length, self.batch_size, engine_args
         )
+        self.device, self.asked = device or "cpu", set()
+        self.collator = FrameBudgetCollator.from_settings(self.engine.processor, self.asked_with)
 
     def generate_until(self, requests) -> list[str]:
         from tqdm import tqdm
@@ -156,7 +142,9 @@ class ParaVT(lmms):
             records = [failed(row, row["question"], row["error"]) for row in batch if row.get("error")]
             whole = [row for row in batch if not row.get("error")]
             if whole:
-                records += play_safely(self.rollout, self.engine, self.collator, whole, self.max_completion_length)
+                records += play_safely(
+                    self.rollout, self.engine, self.collator, whole, self.asked_with.max_completion_length
+                )
             for record in records:
                 task, doc = record["id"].split("/")[0], documents[record["id"]]
                 record["official_answer"] = official_answer(record["prediction"], record["question"], doc)
@@ -192,7 +180,7 @@ class ParaVT(lmms):
             texts = [part.text for m in messages.messages for part in m.content if part.type == "text"]
         except (Exception, SystemExit) as error:
             return {"key": key, "error": f"{type(error).__name__}: {error}", "question": str(request.args[0])}
-        prompt = [{"role": "system", "content": self.instructions}]
+        prompt = [{"role": "system", "content": self.asked_with.prompt}]
         prompt.append({"role": "user", "content": "<video>" * len(videos) + "\n".join(texts)})
         return {"key": key, "prompt": prompt, "videos": [str(v) for v in videos]}
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from transformers import set_seed
+from accelerate import Accelerator
+from accelerate.utils import gather_object
 
-from ..collator import FrameBudgetCollator
+from ..collator import FrameBudgetCollator, row_key
 from ..engines import Engine, engine_of
 from ..metrics import episode_stats, summarise
 from ..rollout import ParallelRollout
+from ..seeds import copy_numbers, kept_generators, seed_of
 from .playing import play
 
 
@@ -26,35 +28,69 @@ def measure(
     max_pixels: int,
     batch_size: int = 32,
     progress: bool = True,
+    ranks: Accelerator | None = None,
+    snap: bool = False,
 ) -> dict[int, dict[str, float]]:
-    """Rates of [`metrics.summarise`] for each frame budget, over the same rows; rows that failed are left out."""
+    """
+    Rates of [`metrics.summarise`] for each frame budget, over the same rows; rows that failed are left out.
+
+    What is sampled depends on row and budget alone: a policy is measured with the same draws before and after its
+    training. With `ranks` the rows are shared out, and every rank has the rates over all of them.
+    """
     from tqdm import tqdm
 
-    work = [(budget, start) for budget in budgets for start in range(0, len(rows), batch_size)]
+    budgets = list(budgets)
+    size, rank = (1, 0) if ranks is None else (ranks.num_processes, ranks.process_index)
+    keys = [row_key(row) for row in rows]
+    numbered = list(zip(keys, copy_numbers(keys), strict=True))
+    # Ranks may share an engine: all of them play as many batches, also where one has no rows left.
+    starts = range(0, len(rows), size * batch_size)
+    found = []
+    for budget, start in tqdm([(b, s) for b in budgets for s in starts], "Evaluation", disable=not progress):
+        mine = range(start, min(start + size * batch_size, len(rows)))[rank::size]
+        collator = FrameBudgetCollator(
+            processor,
+            [budget],
+            max_pixels=max_pixels,
+            tools=rollout.dispatch != "none",
+            backend=rollout.video_backend,
+            snap=snap,
+        )
+        seeds = [seed_of("measure", budget, *numbered[i]) for i in mine]
+        played = play(rollout, engine, collator, [rows[i] for i in mine], max_completion_length, seeds=seeds)
+        found += [(budget, i, stats_of(record)) for i, record in zip(mine, played, strict=True) if not record["error"]]
+    if ranks is not None:
+        found = gather_object(found)
     stats: dict[int, list[dict]] = {}
-    for budget, start in tqdm(work, "Evaluation", disable=not progress, leave=False):
-        collator = FrameBudgetCollator(processor, [budget], max_pixels=max_pixels)
-        played = play(rollout, engine, collator, rows[start : start + batch_size], max_completion_length)
-        stats.setdefault(budget, []).extend(stats_of(record) for record in played if not record["error"])
-    return {budget: summarise(values) for budget, values in stats.items()}
+    for budget, _, sums in sorted(found, key=lambda entry: entry[:2]):  # added in one order, whoever played them
+        stats.setdefault(budget, []).append(sums)
+    return {budget: summarise(stats[budget]) for budget in budgets if budget in stats}
 
 
 def measure_trainer(
     trainer, rows: Sequence[dict], budgets: Iterable[int], rollout=None, sampled: bool = True
 ) -> dict[int, dict[str, float]]:
-    """[`measure`] for a trainer's policy: with its rollout unless given another, sampled as in training or not."""
-    args = trainer.args
-    set_seed(0)
-    trainer.model.eval()
-    if args.use_vllm:
-        trainer.vllm_generation.sync_weights()
-    engine = engine_of(trainer) if sampled else engine_of(trainer).greedy()
-    return measure(
-        rollout or trainer.rollout_func,
-        engine,
-        trainer.processing_class,
-        rows,
-        budgets,
-        args.max_completion_length,
-        args.max_pixels,
-    )
+    """
+    [`measure`] for a trainer's policy, on all its ranks: with its rollout unless given another, sampled as in training
+    or not. Training goes on as if it had not been measured.
+    """
+    args, training = trainer.args, trainer.model.training
+    with kept_generators():
+        trainer.model.eval()
+        if args.use_vllm:
+            trainer.vllm_generation.sync_weights()
+        engine = engine_of(trainer) if sampled else engine_of(trainer).greedy()
+        rates = measure(
+            rollout or trainer.rollout_func,
+            engine,
+            trainer.processing_class,
+            rows,
+            budgets,
+            args.max_completion_length,
+            args.max_pixels,
+            progress=trainer.is_world_process_zero(),
+            ranks=trainer.accelerator,
+            snap=args.snap_overview,
+        )
+        trainer.model.train(training)
+    return rates

@@ -2,13 +2,18 @@
 
 import glob
 import json
+import logging
 import os
+
+
+logger = logging.getLogger(__name__)
 
 
 class Records:
     """
     Records on disk, a JSON line each, written as soon as there is one: a killed run goes on where it was. A line that
-    was cut by a crash is dropped; a record that failed is tried again, and its next line counts.
+    was cut by a crash is dropped; one that is damaged otherwise is reported, and its question asked again, as is that
+    of a record that failed; its next line counts.
 
     Args:
         path (`str`): The file. With several ranks each writes its own, with its rank in the name.
@@ -21,6 +26,7 @@ class Records:
         self.path = path if rank == 0 else f"{stem}.{rank}{end}"
         self.settings = json.loads(json.dumps(settings))
         self.done: dict[str, dict] = {}
+        self.damaged: set[tuple[str, int]] = set()  # file and line
         self.pattern = (path, glob.escape(stem) + ".*" + end)
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         self.everything()
@@ -40,18 +46,38 @@ class Records:
         whole = data.rfind(b"\n") + 1
         if whole < len(data) and path == self.path:
             os.truncate(path, whole)
-        for number, line in enumerate(data[:whole].split(b"\n")[:-1]):
-            record = json.loads(line)
-            theirs = record["settings"]
-            differ = [k for k in sorted({*theirs, *self.settings}) if theirs.get(k) != self.settings.get(k)]
-            if differ:
-                says = ", ".join(f"{k} {theirs.get(k)!r} there and {self.settings.get(k)!r} now" for k in differ)
-                raise ValueError(f"line {number + 1} of {path} was made with other settings: {says}; use another file")
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
+            record = _parse(line)
+            if record is None:
+                self._report(path, number)
+                continue
+            self._check_settings(record["settings"], path, number)
             if not record["error"] or self.done.get(record["id"], record)["error"]:
                 self.done[record["id"]] = record
+
+    def _report(self, path: str, number: int) -> None:
+        if (path, number) not in self.damaged:
+            self.damaged.add((path, number))
+            logger.warning("line %d of %s is damaged: its question is asked again", number, path)
+
+    def _check_settings(self, theirs: dict, path: str, number: int) -> None:
+        differ = [k for k in sorted({*theirs, *self.settings}) if theirs.get(k) != self.settings.get(k)]
+        if differ:
+            says = ", ".join(f"{k} {theirs.get(k)!r} there and {self.settings.get(k)!r} now" for k in differ)
+            raise ValueError(f"line {number} of {path} was made with other settings: {says}; use another file")
 
     def add(self, record: dict) -> None:
         self.done[record["id"]] = record | {"settings": self.settings}
         self.file.write(json.dumps(self.done[record["id"]], ensure_ascii=False) + "\n")
         self.file.flush()
         os.fsync(self.file.fileno())
+
+
+def _parse(line: bytes) -> dict | None:
+    """The record of a line; `None` if the line is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(record, dict) and isinstance(record.get("settings"), dict) and isinstance(record.get("id"), str)
+    return record if whole and "error" in record else None

@@ -4,11 +4,18 @@ Frames of videos by time stamp: exact, lazy, decoded once, and never in a proces
 The verbs: [`probe`] tells what is shown of a file, [`sample_times`] and [`choose_times`] choose times, [`read_frames`]
 reads them at once, and [`clip`] when they are looked at. `python -m paravt.video FILE_OR_FOLDER...` checks files.
 
+In the process that asks:
+
 - `clips`: frames that decode together, and images that decode when they are looked at
-- `passes`: what several clips want of a file, decoded together and once
-- `timeline`: what a file shows and when
-- `decode`: what runs inside the workers
+- `jobs`: what several clips want of a file, decoded together and once
+- `timeline`: when frames are shown, and the times to ask for
 - `workers`: processes that can be killed
+
+Inside the workers:
+
+- `files`: what can be opened, and why the rest cannot
+- `index`: what a file shows and when; `bitstream`: what codecs say of it
+- `decode`: frames out of a file
 """
 
 from importlib import import_module
@@ -18,12 +25,13 @@ from importlib import import_module
 _EXPORTS = {
     "Clip": "clips",
     "Frames": "clips",
+    "GreyClip": "clips",
     "LazyFrame": "clips",
     "clip": "clips",
     "prefetch": "clips",
     "read_frames": "clips",
-    "VideoError": "decode",
-    "VideoInfo": "decode",
+    "VideoError": "files",
+    "VideoInfo": "index",
     "choose_times": "timeline",
     "fit_size": "timeline",
     "local_path": "timeline",

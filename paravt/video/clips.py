@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from . import decode, passes, timeline
-from .decode import VideoError
+from . import jobs, timeline
+from .files import VideoError, check_file
+from .jobs import Job
 from .timeline import fit_size, local_path
 
 
@@ -33,16 +34,17 @@ class Clip:
     """
 
     def __init__(self, path: str, times: tuple[float, ...], max_pixels: int | None, backend: str = "pyav"):
-        self.path, index = timeline.find_index(path)
-        numbers = timeline.frames_at(self.path, index, times)
+        self.path, self.index = timeline.find_index(path)
+        info = self.index.info
+        self._numbers = timeline.frames_at(self.path, self.index, times)
         try:
-            self.size = fit_size(index.info.width, index.info.height, max_pixels)
+            self.size = fit_size(info.width, info.height, max_pixels)
         except ValueError as error:
             raise VideoError(self.path, str(error)) from None
-        self.times = [float(index.times[i]) for i in numbers]
-        self._numbers, self._request = numbers, (path, times, max_pixels, backend)
-        self.key = f"{self.path} {decode.check_file(self.path)} {self.size} {backend}"
-        self._passes: dict[int, passes.Pass] = {}
+        self.times = [float(self.index.times[i]) for i in self._numbers]
+        self.backend, self._request = backend, (path, times, max_pixels, backend)
+        self.key = f"{self.path} {check_file(self.path)} {self.size} {backend}"
+        self._jobs: dict[int, Job] = {}  # of each frame number, once decoding has begun
         self.stand_in = False
         self._made: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # frames keep their clip, not it them
 
@@ -68,9 +70,9 @@ class Clip:
     def load(self) -> None:
         """Waits for the frames. Raises [`VideoError`]."""
         self.prefetch()
-        for one in dict.fromkeys(self._passes.values()):
-            one.load()
-        lost = [i for i, number in enumerate(self._numbers) if number in self._passes[number].lost]
+        for job in dict.fromkeys(self._jobs.values()):
+            job.load()
+        lost = [i for i, number in enumerate(self._numbers) if number in self._jobs[number].lost]
         if lost:
             seconds = ", ".join(f"{self.times[i]:.2f}" for i in lost[:5])
             timeline.failures["damaged"] += 1
@@ -84,29 +86,60 @@ class Clip:
 
     def release(self) -> None:
         """Frees what a model was fed; the pixels stay as long as the cache has room."""
-        self.stand_in, self._passes = False, {}  # who asks for a broken file again is told again
+        self.stand_in, self._jobs = False, {}  # who asks for a broken file again is told again
         for frame in list(self._made.values()):
             frame._im = frame.features = None
+
+    def shown_times(self) -> list[float]:
+        """
+        Times of the frames in the rows: its own, except where no decoder shows what the file promises for a time. The
+        frame that is on screen then was first shown a little earlier.
+        """
+        pts, step = self.index.pts, float(self.index.time_base)
+        instead = [self._jobs[number].instead.get(number) for number in self._numbers]
+        return [
+            time if stamp is None else (stamp - int(pts[0])) * step
+            for time, stamp in zip(self.times, instead, strict=True)
+        ]
 
     def image(self, i: int) -> Image.Image:
         if self.stand_in:
             return Image.new("RGB", self.size, (127, 127, 127))
         self.load()
-        one = self._passes[self._numbers[i]]
-        return Image.fromarray(one.load()[one.rows[self._numbers[i]]])
+        number = self._numbers[i]
+        job = self._jobs[number]
+        return Image.fromarray(job.load()[job.rows[number]])
+
+
+class GreyClip(Clip):
+    """One small grey frame that needs no file: the picture of a row that has none."""
+
+    def __init__(self):
+        self.path, self.key, self.size, self.times = "", "", (timeline.MULTIPLE, timeline.MULTIPLE), [0.0]
+        self._jobs, self.stand_in, self._made = {}, True, weakref.WeakValueDictionary()
+
+    def load(self) -> None:
+        pass  # nothing is decoded
+
+    def release(self) -> None:
+        super().release()
+        self.stand_in = True
+
+    def __reduce__(self):
+        return GreyClip, ()
 
 
 def prefetch(clips: Iterable[Clip]) -> None:
     """Starts the decoding of clips: frames of one file are decoded together, whichever clips they belong to."""
     groups: dict[tuple, list[Clip]] = {}
     for one in clips:
-        if not one._passes and not one.stand_in:
-            groups.setdefault((one.path, one.size, one._request[3]), []).append(one)
-    for (path, size, backend), group in groups.items():
+        if not one._jobs and not one.stand_in:
+            groups.setdefault((one.path, one.size, one.backend, id(one.index)), []).append(one)
+    for (path, size, backend, _), group in groups.items():
         numbers = sorted({number for one in group for number in one._numbers})
-        found = passes.passes(path, timeline.find_index(path)[1], numbers, size, backend)
+        found = jobs.jobs_for(path, group[0].index, numbers, size, backend)
         for one in group:
-            one._passes = {number: found[number] for number in one._numbers}
+            one._jobs = {number: found[number] for number in one._numbers}
 
 
 class LazyFrame(Image.Image):
@@ -142,7 +175,7 @@ def _frame_of(owner: Clip, number: int) -> LazyFrame:
 def clip(path: str, times: Sequence[float], max_pixels: int | None = None, backend: str = "pyav") -> Clip:
     """The clip of these times of a file; an equal one that is alive is shared. Raises [`VideoError`]."""
     path = local_path(path)
-    key = (path, *decode.check_file(path), tuple(times), max_pixels, backend)
+    key = (path, *check_file(path), tuple(times), max_pixels, backend)
     found = _clips.get(key)
     if found is None:
         found = _clips[key] = Clip(path, tuple(times), max_pixels, backend)
@@ -168,4 +201,4 @@ def read_frames(path: str, times: Sequence[float], *, max_pixels: int | None = N
         return Frames([], [])
     asked = clip(path, times, max_pixels, backend)
     asked.load()
-    return Frames([asked.image(i) for i in range(len(asked.times))], list(asked.times))
+    return Frames([asked.image(i) for i in range(len(asked.times))], asked.shown_times())

@@ -1,23 +1,27 @@
-"""What a file shows and when: paths, indices of time stamps, times of frames, sizes; found in workers, kept here."""
+"""When frames are shown: the indices of files, found in workers and kept here, and the times to ask frames for."""
 
 import math
 import numbers
 import os
+import signal
+import threading
 import urllib.parse
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 
 import numpy as np
 from pebble import ProcessExpired
 
-from . import decode, workers
-from .decode import Index, VideoError, VideoInfo
+from . import index as indexing
+from . import workers
+from .files import VideoError, check_file
+from .index import Index, VideoInfo
 
 
-TIMEOUT = 60.0  # seconds of wall clock for one file's frames
+TIMEOUT = 60.0  # seconds of wall clock without a new frame
 MULTIPLE = 32  # patch size times merge size of Qwen3-VL: sides of a resized frame
 LARGE = 64 * 2**20  # bytes of a file whose packets are worth the start of several workers
+INDEX_BYTES = 64 * 2**20  # of indices that are kept; an hour of video has one of about a MiB
 failures: Counter = Counter()  # what went wrong, by kind, in this process
 
 
@@ -26,15 +30,16 @@ def schedule(function, *args):
 
 
 def result(future, path: str):
+    """What a worker returns. Whatever happened to it is a [`VideoError`]."""
     try:
         return future.result()
     except VideoError as error:
-        failures[error.reason.split(" (")[0].split(":")[0]] += 1
+        failures[error.cause] += 1
         raise VideoError(path, error.reason) from None
-    except FutureTimeout:
-        failures["timeout"] += 1
-        raise VideoError(path, f"decoding took longer than {TIMEOUT:g} s") from None
     except ProcessExpired as error:
+        if error.exitcode == -signal.SIGALRM:
+            failures["timeout"] += 1
+            raise VideoError(path, f"decoding took longer than {TIMEOUT:g} s without a new frame") from None
         failures["crash"] += 1
         raise VideoError(path, f"the decoder crashed (exit code {error.exitcode})") from None
     except (MemoryError, OSError, ValueError, RuntimeError, ArithmeticError) as error:
@@ -55,33 +60,54 @@ def local_path(path: str) -> str:
     raise VideoError(path, f"not found as {tried}")
 
 
-_indices: OrderedDict[tuple, Index] = OrderedDict()
+_lock = threading.Lock()
+_indices: OrderedDict[tuple, Index] = OrderedDict()  # (path, modification time, bytes) -> index, the newest last
 
 
 def find_index(path: str) -> tuple[str, Index]:
+    """The resolved path of a file and its index. Raises [`VideoError`]."""
     path = local_path(path)
-    key = (path, *decode.check_file(path))
-    if key not in _indices:
-        _remember(key, _scan(path, key[-1]))
-    return path, _indices[key]
+    key = (path, *check_file(path))
+    index = _indices.get(key) or _scan(path, key[-1])
+    return path, _remember(key, index)
+
+
+def index_by_decoding(path: str) -> None:
+    """Puts the index that a plain decode of a file gives in place of the one from its packets."""
+    key = (path, *check_file(path))
+    _remember(key, result(schedule(indexing.index_by_decoding, path), path))
 
 
 def _scan(path: str, size: int) -> Index:
     """The index of a file; the workers share out a large one, which takes as long as reading it does."""
     parts = workers.count() if size >= LARGE else 1
-    if parts > 1:
-        futures = [schedule(decode.stamps, path, part, parts) for part in range(parts)]
-        try:
-            return decode.join(path, [result(future, path) for future in futures])
-        except decode.CutError:
-            pass
-    return result(schedule(decode.scan, path), path)
+    if parts == 1:
+        return result(schedule(indexing.scan, path), path)
+    futures = [schedule(indexing.read_packets, path, part, parts) for part in range(parts)]
+    try:
+        index = indexing.join([result(future, path) for future in futures])
+    except indexing.CutError:
+        return result(schedule(indexing.scan, path), path)
+    return index or result(schedule(indexing.index_by_decoding, path), path)
 
 
-def _remember(key: tuple, index: Index) -> None:
-    _indices[key] = index
-    if len(_indices) > 512:
-        _indices.popitem(last=False)
+def _remember(key: tuple, index: Index) -> Index:
+    with _lock:
+        _indices[key] = index
+        _indices.move_to_end(key)
+        total = sum(kept.nbytes for kept in _indices.values())
+        while total > INDEX_BYTES and len(_indices) > 1:
+            total -= _indices.popitem(last=False)[1].nbytes
+    return index
+
+
+def _forget_lock():
+    """After a fork: a thread of the parent may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+workers.after_fork(_forget_lock)
 
 
 def probe(path: str) -> VideoInfo:
@@ -97,17 +123,16 @@ def probe_many(paths: Sequence[str], progress: bool = False) -> dict[str, VideoI
     for path in dict.fromkeys(paths):
         try:
             resolved = local_path(path)
-            key = (resolved, *decode.check_file(resolved))
+            key = (resolved, *check_file(resolved))
             if key in _indices:
                 known[path] = _indices[key].info
             else:
-                futures[path] = (resolved, key, schedule(decode.scan, resolved))
+                futures[path] = (resolved, key, schedule(indexing.scan, resolved))
         except VideoError as error:
             known[path] = error
     for path, (resolved, key, future) in tqdm(futures.items(), "Videos", disable=not progress, leave=False):
         try:
-            _remember(key, result(future, resolved))
-            known[path] = _indices[key].info
+            known[path] = _remember(key, result(future, resolved)).info
         except VideoError as error:
             known[path] = error
     return known
@@ -132,19 +157,27 @@ def choose_times(
     With `snap` a key frame takes the place of a frame within half the spacing of it: much cheaper to decode.
     """
     path, index = find_index(path)
-    times = np.array(sample_times(index.info.duration, k, start, end))
-    chosen = np.array(frames_at(path, index, times.tolist()))
+    times = sample_times(index.info.duration, k, start, end)
+    chosen = frames_at(path, index, times)
     if snap:
-        shown = np.flatnonzero(np.isin(index.pts, index.keys))
-        shown = shown[(index.times[shown] >= start) & (index.times[shown] < (end or np.inf))]
-        if len(shown):
-            after = np.clip(np.searchsorted(index.times[shown], times), 1, max(1, len(shown) - 1))
-            pair = np.stack([shown[after - 1], shown[np.minimum(after, len(shown) - 1)]])
-            distance = np.abs(index.times[pair] - times)
-            nearest = pair[distance.argmin(0), np.arange(len(times))]
-            half = (times[1] - times[0]) / 2 if len(times) > 1 else np.inf
-            chosen = np.where(distance.min(0) <= half, nearest, chosen)
-    return [float(index.times[i]) for i in sorted(set(chosen.tolist()))]
+        spacing = times[1] - times[0] if k > 1 else math.inf
+        chosen = _snapped(index, np.array(chosen), np.array(times), (start, math.inf if end is None else end), spacing)
+    return [float(index.times[i]) for i in sorted(set(chosen))]
+
+
+def _snapped(index: Index, chosen: np.ndarray, times: np.ndarray, window: tuple, spacing: float) -> list[int]:
+    """For each of `times` the nearest key frame within the window, or what was chosen if that is too far away."""
+    keys = np.flatnonzero(index.is_start)
+    seconds = index.times[keys]
+    inside = (seconds >= window[0]) & (seconds < window[1])
+    keys, seconds = keys[inside], seconds[inside]
+    if not len(keys):
+        return chosen.tolist()
+    after = np.searchsorted(seconds, times)
+    neighbours = np.stack([np.maximum(after - 1, 0), np.minimum(after, len(keys) - 1)])  # (2, k)
+    distances = np.abs(seconds[neighbours] - times)
+    nearest = np.where(distances[0] <= distances[1], *neighbours)
+    return np.where(distances.min(axis=0) <= spacing / 2, keys[nearest], chosen).tolist()
 
 
 def frames_at(path: str, index: Index, times: Sequence[float]) -> list[int]:

@@ -5,6 +5,7 @@ import importlib
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import signal
 import sys
 import threading
 import types
@@ -55,14 +56,38 @@ def after_fork(function: Callable) -> None:
 
 
 def submit(function: Callable, *args, timeout: float) -> ProcessFuture:
-    """Runs `function(*args)` in a worker; it is killed after `timeout` seconds of work."""
+    """Runs `function(*args)` in a worker, which dies of `SIGALRM` after `timeout` seconds without [`progress`]."""
     global _pool
     with _lock:
         if _pool is None or not _pool.active:
             # What the workers run is imported when they start, not on the clock of their first task.
             load = {"initializer": importlib.import_module, "initargs": ["paravt.video.decode"]}
             _pool = ProcessPool(max_workers=count(), max_tasks=1000, context=Context(), **load)
-        return _pool.schedule(function, args=args, timeout=timeout)
+        return _pool.schedule(_work, args=(function, args, timeout))
+
+
+_patience = 0.0  # seconds, in a worker that is at work
+
+
+def _work(function: Callable, args: tuple, timeout: float):
+    global _patience
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    _patience = timeout
+    progress()
+    try:
+        return function(*args)
+    finally:
+        _patience = 0.0
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def progress() -> None:
+    """
+    In a worker: the time limit begins anew. It is the kernel's timer, so that it ends a decoder that hangs in C and
+    holds the interpreter lock; a long decode that goes on never meets it.
+    """
+    if _patience:
+        signal.setitimer(signal.ITIMER_REAL, _patience)
 
 
 def _forget():

@@ -8,15 +8,17 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
 
-from trl.data_utils import prepare_multimodal_messages
+from trl import prepare_multimodal_messages
 
 from paravt import FrameBudgetCollator, toy
 from paravt.engines import Sample
 from paravt.parser import ToolCall, render_tool_call
 
 
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# In front of the installed packages: one of them is called `evaluate` as well.
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from ask import toy_model  # noqa: E402, F401 - for the other benchmarks
 
 
@@ -31,6 +33,32 @@ CALLS = [
 ANSWER = "It is red from 4 to 8\n</think>\n<answer>red</answer>"
 
 
+class Rows:
+    """A table whose rows are printed as they are measured; a part that cannot run says why, and the rest goes on."""
+
+    def __init__(self, title: str):
+        self.seconds: dict[str, float] = {}
+        header = f"{title:46}  seconds  ratio"
+        print(f"{header}\n{'-' * len(header)}", flush=True)
+
+    def attempt(self, name: str, function: Callable):
+        """What the function returns, or `None` if it fails."""
+        try:
+            return function()
+        except Exception as error:  # whatever it is, what was measured is printed and the other parts are measured too
+            print(f"{name}: left out, {type(error).__name__}: {error}", flush=True)
+
+    def measure(self, names: Sequence[str], function: Callable[[], Iterable[float]], base: str | None = None) -> None:
+        """A row for each of the seconds that the function gives, with the ratio to `base`, or to the first of them."""
+        self.attempt(" and ".join(names), lambda: self._print(names, function(), base or names[0]))
+
+    def _print(self, names: Sequence[str], seconds: Iterable[float], base: str) -> None:
+        for name, value in zip(names, seconds, strict=True):
+            self.seconds[name] = value
+            ratio = f"{value / self.seconds[base]:.2f}" if base in self.seconds else "-"
+            print(f"{name:46}  {value:7.2f}  {ratio:>5}", flush=True)
+
+
 class Scripted:
     """An engine that works as hard as another and says what the script says."""
 
@@ -39,13 +67,13 @@ class Scripted:
         self.turns = [[*self.tokenizer(t)["input_ids"], self.tokenizer.eos_token_id] for t in turns]
         self.max_length, self.session = engine.max_length, engine.session
 
-    def generate(self, prompts, images, limits, done=None):
+    def generate(self, prompts, images, limits, done=None, seeds=None):
         said = []
         for ids in prompts:
             main = self.tokenizer.decode(ids).count("<|im_start|>assistant") if self._main(ids) else 0
             said.append(self.turns[main - 1] if main else None)
         lengths = [len(s) if s else limit for s, limit in zip(said, limits, strict=True)]
-        samples = self.engine.generate(prompts, images, lengths)
+        samples = self.engine.generate(prompts, images, lengths, seeds=seeds)
         samples = [Sample(s, [-1.0] * len(s), True) if s else sample for s, sample in zip(said, samples, strict=True)]
         for i, sample in enumerate(samples):
             if done is not None:

@@ -65,7 +65,7 @@ def stock(model: str, engine, prompts, turns: list[str], folder: str) -> float:
 
 
 def steps(model: str, engine, prompts, turns: list[str], folder: str) -> tuple[float, float]:
-    """Seconds of a whole step of our trainer and of the stock one, on the same finished rollouts."""
+    """Seconds of a whole step of the stock trainer and of ours, on the same finished rollouts."""
     played = ParallelRollout(max_report_length=REPORT, max_pixels=1024, max_turns=1).run(
         prompts, Scripted(engine, turns), 1000
     )
@@ -82,7 +82,7 @@ def steps(model: str, engine, prompts, turns: list[str], folder: str) -> tuple[f
     for row, episode in zip(rows, played, strict=True):
         row["images"] = episode.images
     found = []
-    for kind, config in ((ParaGRPOTrainer, ParaGRPOConfig), (GRPOTrainer, GRPOConfig)):
+    for kind, config in ((GRPOTrainer, GRPOConfig), (ParaGRPOTrainer, ParaGRPOConfig)):
         trainer = kind(
             model, [accuracy_reward, format_reward, tool_reward], arguments(folder, config),
             train_dataset=Dataset.from_list([{"prompt": "x"}] * ROLLOUTS), processing_class=engine.processor,

@@ -3,8 +3,10 @@ What frames cost: ours against decord, PyAV, torchcodec and qwen_vl_utils, on ge
 
     pip install torchcodec qwen_vl_utils requests
     python recipes/bench/video.py
+    python recipes/bench/video.py --against CHECKOUT   # ours beside that of another checkout, in turns with decord
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -40,6 +42,14 @@ def make_files(folder: str) -> dict[str, str]:
     return paths
 
 
+def measure(reader: str, name: str, path: str, work: str, checkout: str | None = None) -> list | None:
+    """Frames, seconds, MiB and MiB of a worker of one reading, with the library of a checkout; `None` if it fails."""
+    command = [sys.executable, READ, reader, path, work, *map(str, FILES[name])]
+    environment = {**os.environ, "PYTHONPATH": checkout} if checkout else None
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    return json.loads(run.stdout.splitlines()[-1]) if run.returncode == 0 else None
+
+
 def video(folder: str = "paravt-bench") -> str:
     """All readers on all files, then a generation batch, with progress."""
     from tqdm import tqdm
@@ -47,9 +57,7 @@ def video(folder: str = "paravt-bench") -> str:
     paths, rows = make_files(folder), []
     work = [(name, w, r) for name in paths for w in WORKS for r in READERS if "key" not in r or w == "K = 64"]
     for name, w, reader in tqdm(work, "Readers"):
-        command = [sys.executable, READ, reader, paths[name], w, *map(str, FILES[name])]
-        runs = [subprocess.run(command, capture_output=True, text=True) for _ in range(RUNS)]
-        found = [json.loads(run.stdout.splitlines()[-1]) for run in runs if run.returncode == 0]
+        found = [run for run in (measure(reader, name, paths[name], w) for _ in range(RUNS)) if run]
         if found:
             seconds = statistics.median(f[1] for f in found)
             values = {"frames": found[0][0], "seconds": seconds, "MiB": max(f[2] for f in found)}
@@ -57,14 +65,34 @@ def video(folder: str = "paravt-bench") -> str:
             values |= {"x ours": seconds / ours} | ({"worker MiB": max(f[3] for f in found)} if found[0][3] else {})
             rows.append((f"{name}, {w}: {reader}", values))
     parts = [table("file, work: reader", rows, ["frames", "seconds", "x ours", "MiB", "worker MiB"])]
-    done = subprocess.run([sys.executable, __file__, paths["60 s 480p"]], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, __file__, "--batch", paths["60 s 480p"]], capture_output=True, text=True)
     return "\n\n".join([*parts, done.stdout or done.stderr])
+
+
+def compare(checkout: str, folder: str = "paravt-bench", runs: int = RUNS) -> str:
+    """Ours of this checkout and of another, and decord, in turns: what changed, whatever else the machine does."""
+    from tqdm import tqdm
+
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sides = {"ours": ("ours", here), "theirs": ("ours", os.path.abspath(checkout)), "decord": ("decord", here)}
+    paths, rows = make_files(folder), []
+    for name, work in tqdm([(name, work) for name in paths for work in WORKS], "Files"):
+        seconds = {side: [] for side in sides}
+        for _ in range(runs):
+            for side, (reader, library) in sides.items():
+                seconds[side].append(measure(reader, name, paths[name], work, library)[1])
+        median = {side: statistics.median(found) for side, found in seconds.items()}
+        values = median | {f"{side} / decord": median[side] / median["decord"] for side in ("ours", "theirs")}
+        rows.append((f"{name}, {work}", values | {"ours / theirs": median["ours"] / median["theirs"]}))
+    columns = ["ours", "theirs", "decord", "ours / decord", "theirs / decord", "ours / theirs"]
+    means = {column: statistics.geometric_mean(values[column] for _, values in rows) for column in columns}
+    return table("seconds", [*rows, ("geometric mean", means)], columns)
 
 
 def batch(path: str) -> None:
     """8 prompts x 8 rollouts with mixed K, then 4 crops each, of which half overlap within a prompt."""
     from paravt import video as frames
-    from paravt.video import passes, timeline
+    from paravt.video import jobs, timeline
 
     folder, files = os.path.dirname(path), []
     for i in range(8):
@@ -92,7 +120,7 @@ def batch(path: str) -> None:
         count = 0
         for stage in (overviews, crops):
             for requests in stage:
-                passes._recent.clear()
+                jobs._recent.clear()
                 made = [frames.clip(file, times, PIXELS) for file, times in requests]
                 frames.prefetch(made)
                 count += sum(len([frame.load() for frame in one.frames]) for one in made)
@@ -103,7 +131,7 @@ def batch(path: str) -> None:
     for name, function, runs in (("ours", shared, RUNS), ("decoding per rollout", per_rollout, 1)):
         seconds = []
         for _ in range(runs):
-            passes._recent.clear()
+            jobs._recent.clear()
             start = time.perf_counter()
             count = function()
             seconds.append(time.perf_counter() - start)
@@ -115,4 +143,12 @@ def batch(path: str) -> None:
 
 
 if __name__ == "__main__":
-    batch(sys.argv[1]) if len(sys.argv) > 1 else print(video())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--against", metavar="CHECKOUT", help="another checkout of the library")
+    parser.add_argument("--runs", type=int, default=RUNS, help="of which the median counts, with --against")
+    parser.add_argument("--batch", metavar="FILE", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.batch:
+        batch(options.batch)
+    else:
+        print(compare(options.against, runs=options.runs) if options.against else video())

@@ -1,0 +1,517 @@
+"""
+Which letter a text chooses, in a table of forms.
+
+People and models give a choice in few ways, each in many languages: `the answer is B`, `I choose B`, `B is correct`,
+`B. The dog`, `option B`, `(B)`, or the option's own words. A [`Form`] is one of these ways; `FORMS` has them all, the
+most explicit first, and the first one that a text uses decides. Where it gives several letters there is no choice, so
+that listing letters pays nothing. A letter that is denied (`not B`, `B is wrong`) or holds for a case only (`B if it
+rains`) is not given; nor is one that is a word (`A dog`, `I think`) or part of a name (`vitamin C` is no form). What
+stands after a change of mind (`wait, no`) is read first.
+
+The words that forms are made of stand in `languages.py`, a language an entry. The examples of forms are tests, and
+`recipes/bench/answers.py` measures all of it.
+"""
+
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
+
+import regex
+
+from .languages import SOFTENERS, pattern_of
+from .words import plain, split_words, words_of
+
+
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+CARRIED_LETTER = regex.compile(r"\s*[(\[]?([A-Za-z])\s?[)\].:]\s*(?=\S)")
+SPECIAL_TOKEN = regex.compile(r"<\|[^|<>\s]{1,30}\|>")
+MAX_LENGTH = 1200  # characters: of a longer text, its beginning and its end are read
+
+
+# ------------------------------------------------------------------------------------------ letters, and lists of them
+
+_OPEN = r"[\s(\[{<\"'“”‘’«»「『【《]{0,4}"
+_CLOSE = r"[)\]}>\"'“”‘’«»」』】》]{0,4}"
+# Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D.
+_LETTER = (
+    r"(?<![\p{Latin}\d]|[\p{Latin}\d][-'’&]|(?<!\p{Latin})\p{Latin}[–—~])[A-Za-z]"
+    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|[-&]\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
+)
+_OPTION = pattern_of("option")
+_OR = pattern_of("join")
+_ITEM = rf"{_OPEN}(?:{_OPTION}[ :#-]{{0,2}}{_OPEN})?{_LETTER}{_CLOSE}"
+_PERHAPS = pattern_of("perhaps")
+_JOINED = rf"\s?[,、/;&+|]?\s?{_OR}\s?(?:{SOFTENERS}\s?)*(?:{_PERHAPS}\s?)?"
+_NEXT = r"(?:\s?[,、/;&+|]\s?|(?<=[)\]]) ?(?=[(\[])| (?=(?-i:[A-Z])(?![\p{Latin}\d'’])))" rf"(?:{_PERHAPS}\s?)?"
+# A letter before a verb begins the next clause: "B, C is wrong", "B and a man walks".
+_LATE = rf"{pattern_of('because')}|{_OR}|(?:are|both|is|son|sont|sind|são|sono|zijn|są)\b"
+_CLAUSE = rf",? (?!{_LATE})(?-i:\p{{Ll}})|,? is (?!possible)"
+_WORD_CLAUSE = rf"(?<=[AEIOUY]) (?!{_LATE})(?-i:\p{{Ll}})"
+LETTERS = rf"(?P<letters>(?>{_ITEM}(?>{_JOINED}{_ITEM}(?!{_WORD_CLAUSE})|{_NEXT}{_ITEM}(?!{_CLAUSE})){{0,7}}))"
+
+# Words of one letter, in English and its neighbours: before another word they are no labels.
+_WORD_LETTERS = "AEIOUY"
+_BEGINNINGS = r"(?:the|this|that|these|he|she|it|they|there|an|was|is|are|both|i|my)\b"  # of another clause
+_CONNECTIVE = regex.compile(
+    r"\s?(?:$|[^\p{L}\s]|\n)|[^\p{Latin}\s]"
+    rf"|\s?{pattern_of('option_after')}|\s?{pattern_of('right_after')}|\s(?:{pattern_of('because')}|{_BEGINNINGS})",
+    regex.IGNORECASE,
+)
+
+_NOT = pattern_of("not")
+_FILL = rf"(?:{pattern_of('fill')}|{_OPTION}|{pattern_of('answer')}|{pattern_of('right')})['’]? ?"
+_DENIED_BEFORE = regex.compile(
+    rf"{_NOT}(?:, (?:dass|что|że|що)\b)? ?(?:{_FILL}){{0,5}}[(\[\"'“‘«「]? ?$", regex.IGNORECASE
+)
+_DENIED_AFTER = regex.compile(
+    rf"{_CLOSE}[\s:–—-]{{0,3}}{pattern_of('denied')}(?! (?:the |option )?(?-i:[A-Z])\b)"  # but: "B, not A"
+    rf"|\s{pattern_of('condition')}|\?\s?{_NOT}",
+    regex.IGNORECASE,
+)
+_DENIED_THING = regex.compile(
+    rf"{_NOT}(?: [^\s.,;:]+){{0,4}} ?\((?:{_OPTION} )?$", regex.IGNORECASE
+)  # not the dog (B)
+_AFTER_OPTION = regex.compile(
+    r"(?:options?|opci[óo]n|opção|opzione|alternativ[ae]|variante|вариант|phương án)[ :#-]{0,2}[(\[\"']?$",
+    regex.IGNORECASE,
+)
+_CASE_BEFORE = regex.compile(
+    rf"{pattern_of('case')}(?:(?!\b(?:but|so|therefore)\b)[^.!?;\n。]){{0,70}}$", regex.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one match of a form says: the letters in it, and where they stand in the text."""
+
+    letters: tuple[str, ...]
+    start: int
+    end: int
+
+
+def _statement(match: regex.Match) -> Statement:
+    """The letters of a match. Capitals are the labels where there are any: `A o B` has two."""
+    start, end = match.span("letters")
+    letters = _compiled(_LETTER).finditer(match.string, start)
+    found = list(takewhile(lambda letter: letter.end() <= end, letters))
+    found = [letter for letter in found if letter[0].isupper()] or found
+    return Statement(tuple(letter[0] for letter in found), found[0].start(), found[-1].end())
+
+
+def _is_word(text: str, letter: regex.Match) -> bool:
+    """Whether a letter is an article, a pronoun or the like, by what follows it."""
+    if letter[0] == "I" and text.startswith(", ", letter.end()):
+        return True
+    return letter[0].upper() in _WORD_LETTERS and not _CONNECTIVE.match(text, letter.end())
+
+
+def _is_denied(text: str, start: int, end: int, lead: int | None = None) -> bool:
+    """
+    Whether the letters at `start` to `end` are denied, or hold for a case only; `lead` is where the words begin that
+    introduce them.
+    """
+    before = {text[max(0, i - 80) : i] for i in (start, start if lead is None else lead)}
+    return any(_DENIED_BEFORE.search(words) or _CASE_BEFORE.search(words) for words in before) or bool(
+        _DENIED_AFTER.match(text, end)
+    )
+
+
+def _mentioned(text: str, labels: Sequence[str]) -> set[str]:
+    """All labels that stand in a text as capitals and are not denied."""
+    return {
+        letter[0]
+        for letter in regex.finditer(_LETTER, text)
+        if letter[0] in labels and not _is_word(text, letter) and not _is_denied(text, *letter.span())
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------- forms
+
+
+@dataclass(frozen=True)
+class Form:
+    """
+    A way of giving a choice.
+
+    Args:
+        name (`str`): What it is called.
+        pattern (`str`): What it looks like; the group `letters` has the letters.
+        examples (`tuple`): Texts, each with the letter of A to D that it gives, or `None`.
+        strict (`bool`): Whether the letter must end its clause: `it is B`, but not `it is B movie`.
+        revised (`bool`): Whether a later statement replaces an earlier one, if there is an argument between them;
+            otherwise all must agree.
+        lonely (`bool`): Whether it says nothing where another letter is mentioned too.
+        explicit (`bool`): Whether it can stand after a change of mind and undo what was said before.
+        mention (`bool`): Whether it says nothing in a text that goes through the options one by one.
+    """
+
+    name: str
+    pattern: str
+    examples: tuple[tuple[str, str | None], ...]
+    strict: bool = False
+    revised: bool = False
+    lonely: bool = False
+    explicit: bool = True
+    mention: bool = False
+
+    def statements(self, text: str) -> Iterator[Statement]:
+        """What the form says, place by place; what is denied is not said."""
+        for match in _compiled(self.pattern).finditer(text, overlapped="lead" in self.pattern):
+            said, lead = _statement(match), match.start()
+            filler = match.groupdict().get("filler") or ""
+            if _DENIED_BEFORE.search(filler) or _is_denied(text, said.start, said.end, lead):
+                continue
+            if self.mention and _DENIED_THING.search(text[max(0, said.start - 80) : said.start]):
+                continue
+            if len(said.letters) == 1 and not self._is_label(text, said):
+                continue
+            yield said
+
+    def _is_label(self, text: str, said: Statement) -> bool:
+        """Whether a single letter stands for an option here, and is no word."""
+        (letter,) = said.letters
+        if letter == "I" and text.startswith(", ", said.end):
+            return False
+        free = letter.isupper() and letter not in _WORD_LETTERS and not self.strict
+        if letter.isupper() and _AFTER_OPTION.search(text[max(0, said.start - 30) : said.start]):
+            return True
+        return free or _CONNECTIVE.match(text, said.end) is not None
+
+
+@cache
+def _compiled(pattern: str) -> regex.Pattern:
+    return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
+
+
+_ANSWER = pattern_of("answer")
+_NO_LETTER = r"(?!letter|lettre|letra|lettera|buchstabe|букв|字母|chữ)"  # "the letter B on his shirt"
+_LINK = rf"\s?{pattern_of('link')}\s?[:\n]*\s?"
+_SIGN = r"\s?[:=→⇒–—>\n-]{1,3}\s?"
+_SOFT = rf"(?:\s?{SOFTENERS}\s?[,:]?)*"
+_SAYS = (
+    rf"(?P<lead>{_ANSWER}){_CLOSE}"
+    rf"(?:(?P<filler>[^.!?。\n:=]{{0,60}}?){_LINK}\s?{_SOFT}"  # the answer to the question is most likely B
+    rf"|(?P<filler>[^.!?。\n:=,]{{0,30}}?){_SIGN}\s?{_SOFT}"  # answer to the question: B
+    rf"|\s?)\s?{LETTERS}"  # answer B
+)
+
+FORMS = (
+    Form(
+        "final answer",
+        rf"(?:{pattern_of('final')}.{{0,12}}?(?={_ANSWER})|(?={_ANSWER} ?{pattern_of('final')})){_SAYS}",
+        (
+            ("I considered (A), but final answer: D.", "D"),
+            ("The answer is A at first sight. Final answer: **C**", "C"),
+            ("最终答案：B", "B"),
+        ),
+        revised=True,
+    ),
+    Form(
+        "the answer is",
+        _SAYS,
+        (
+            ("The answer is B because a car moves.", "B"),
+            ("Antwort: C", "C"),
+            ("答えはBです", "B"),
+            ("정답은 B입니다", "B"),
+            ("La respuesta correcta es la B", "B"),
+            ("The answer is B. Note that A is a distractor.", "B"),
+            ("Answer: A and C", None),
+            ("Answer: A, B, C, D", None),
+        ),
+        revised=True,
+    ),
+    Form(
+        "I choose",
+        rf"(?P<lead>{pattern_of('choose')})\s?:?\s?{_SOFT}\s?{LETTERS}",
+        (
+            ("I'd go with D.", "D"),
+            ("我选择 C 选项", "C"),
+            ("I think it is option C", "C"),
+            ("I would pick A or B", None),
+        ),
+        revised=True,
+    ),
+    Form(
+        "is correct",
+        rf"{LETTERS}(?:[:,]?(?: [^\s.!?。,;]{{2,30}}){{0,4}}?)?[:,]? ?{pattern_of('right_after')}",
+        (("Option A is wrong, option B is right", "B"), ("Bが正解です", "B"), ("A and C are correct", None)),
+        revised=True,
+    ),
+    Form(
+        "it is",
+        rf"(?P<lead>{pattern_of('therefore')})[,:]?\s?{_SOFT}\s?{LETTERS}",
+        (("It's too dark for A, so it must be B.", "B"), ("Therefore, C", "C")),
+        strict=True,
+        revised=True,
+    ),
+    Form(
+        "letter on a line of its own",
+        rf"^{_SOFT}\s?{LETTERS}[.:,;!]?\s?$",
+        (("B\n\nBecause the dog runs.", "B"), ("The coat is what they wear.\n\nC", "C"), ("A\nB", None)),
+    ),
+    Form(
+        "options repeated",
+        r"(?P<letters>(?<!\p{L})A[.):] [^\n]{1,80}? B[.):]) ",
+        (("A. red B. blue C. green", None),),
+        mention=True,
+    ),
+    Form(
+        "letter that opens a line",
+        rf"^{LETTERS}(?:[.):,;]|\s?[–—-]\s|\s{pattern_of('because')})",
+        (
+            ("B. The dog", "B"),
+            ("B, the dog", "B"),
+            ("B - dog", "B"),
+            ("B because it runs", "B"),
+            ("A. red\nB. blue", None),
+        ),
+        mention=True,
+    ),
+    Form(
+        "letter before words",
+        rf"\A{LETTERS}(?=\s|[^\p{{Latin}}\d])(?![^.,;!?\n]*{_NOT}(?! (?:option )?(?-i:[A-Z])\b))",
+        (("B the dog", "B"), ("b) the dog", "B")),
+        lonely=True,
+        explicit=False,
+        mention=True,
+    ),
+    Form(
+        "perhaps",
+        rf"(?P<lead>{pattern_of('perhaps')})[,:]?\s?{_SOFT}\s?{LETTERS}",
+        (("It could be C.", "C"), ("Both option A and option B", None)),
+        strict=True,
+        lonely=True,
+        explicit=False,
+    ),
+    Form(
+        "option",
+        rf"(?:(?P<lead>{_NO_LETTER}{_OPTION})[ :]?{LETTERS}"
+        rf"|(?P<letters>{_LETTER}{_CLOSE})\s?(?:{pattern_of('option_after')}))",
+        (("The dog, option B, runs", "B"), ("It shows option A. It shows option B.", None)),
+        explicit=False,
+        mention=True,
+    ),
+    Form(
+        "in brackets",
+        rf"[(\[](?P<letters>{_LETTER})[)\]]",
+        (("The dog (B) runs", "B"), ("The cat (A) sees the dog (B)", None)),
+        explicit=False,
+        mention=True,
+    ),
+    Form(
+        "after a colon",
+        rf"[:–—]\s?{LETTERS}\s?[.!]?\s?\Z",
+        (("Between C and D, the light decides: D.", "D"),),
+        explicit=False,
+    ),
+    Form(
+        "last word",
+        rf"(?:[,;]|[.!?\n]|\s-)\s?{LETTERS}\s?[.!]?\s?\Z",
+        (("Based on the video, C", "C"), ("The hat is blue. B.", "B")),
+        lonely=True,
+        explicit=False,
+    ),
+)
+EXPLICIT = tuple(form for form in FORMS if form.explicit)
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+_SURVEY = regex.compile(pattern_of("survey"), regex.IGNORECASE)
+_REVISION = regex.compile(pattern_of("revision"), regex.IGNORECASE)
+_ASSURANCE = regex.compile(
+    r"\b(?:no|without(?: an?y?)?|beyond(?: an?y)?) (?:doubts?|questions?)\b"
+    r"|\b(?:sin|sans|sem|senza) (?:duda|doute|dúvida|dubbio)\b"
+    r"|\bnot only\b|毫无疑问|无疑|没有疑问|間違いなく|без сомнения|несомненно",
+    regex.IGNORECASE,
+)
+_WRAPPED = regex.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|bf|rm)\s*\{([^{}]*)\}")
+_BOXED = regex.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}")
+_MARKUP = regex.compile(r"[*_`$~]+|^#+|\\[()\[\]]|</?(?:strong|em|span|code)>", regex.MULTILINE)
+_TAG = regex.compile(r"</?[A-Za-z_]{2,20}\s?/?>")
+_ALONE = regex.compile(r"[\s(\[{\"'“<«「【]*([A-Za-z])[\s)\]}\"'”>»」】.:,;!?。]*")
+_FIELDS = regex.compile(
+    r"(?:final|correct|selected|chosen|predicted|my)?[ _-]?(?:answer|choice|option|letter|label|prediction)"
+)
+
+
+def extract_choice(
+    text: str, choices: str | Sequence[str] = "ABCD", options: Sequence[str] | Mapping[str, str] | None = None
+) -> str | None:
+    """
+    The letter that an answer chooses, whatever the truth is; `None` if it chooses none or more than one.
+
+    Args:
+        text (`str`): The answer.
+        choices (`str` or `Sequence[str]`): The row's letters.
+        options (`Sequence[str]` or `Mapping[str, str]`, *optional*): Their texts: an answer may name one instead.
+    """
+    return read_choice(text, choices, options)[0]
+
+
+def read_choice(text: str, choices: str | Sequence[str] = "ABCD", options=None) -> tuple[str | None, str | None]:
+    """The choice of [`extract_choice`], and the name of the form that decided, `None` where the text has none."""
+    labels = [label.upper() for label in choices]
+    names = option_texts(options, labels)
+    text = _WRAPPED.sub(r"\1", text)
+    boxed = [read_choice(content, labels, names)[0] for content in _BOXED.findall(text)]
+    if any(boxed):
+        return _only(boxed), "boxed"
+    field = _json_field(text)
+    if field is not None:
+        return read_choice(field, labels, names)[0], "JSON"
+    text = _clean(text)
+    if alone := _ALONE.fullmatch(text):
+        return _only([alone[1].upper()], labels), "letter alone"
+    said = words_of(text)
+    if exact := [label for label, name in names.items() if said and words_of(name) == said]:
+        return _only(exact), "option alone"
+    revision = max((match.end() for match in _REVISION.finditer(text)), default=0)
+    for part, forms in ((text[revision:].lstrip(" ,.:!…-\n"), EXPLICIT), (text, FORMS)):
+        choice, form = _decide(part, labels, forms)
+        if choice or (form and forms is FORMS):
+            return choice, form
+    named = [] if _SURVEY.search(text) else _named(text, names)
+    return _only(named), "option named" if named else None
+
+
+def option_texts(options: Sequence | Mapping | None, labels: Sequence[str] = ALPHABET) -> dict[str, str]:
+    """
+    The texts of options by their letters: those they come with (`{"A": "red"}`, `["A. red", "B. blue"]`), or else the
+    `labels` in turn.
+    """
+    if options is None:
+        return {}
+    if isinstance(options, Mapping):
+        return {str(label).strip().upper(): str(text) for label, text in options.items() if text is not None}
+    texts = [str(option) for option in options]
+    carried = [CARRIED_LETTER.match(text) for text in texts]
+    if texts and all(carried) and len({match[1].upper() for match in carried}) == len(texts):
+        return {match[1].upper(): text[match.end() :].strip() for match, text in zip(carried, texts, strict=True)}
+    return dict(zip(labels, texts, strict=False))
+
+
+def _only(letters: Sequence[str | None], labels: Sequence[str] = ALPHABET) -> str | None:
+    """The one letter of a list, if it is a label."""
+    return letters[0] if len(set(letters)) == 1 and letters[0] in labels else None
+
+
+def _json_field(text: str) -> str | None:
+    """The answer of a JSON object, as text."""
+    body = regex.sub(r"^\s*```(?:json)?|```\s*$", "", text).strip()
+    if not body.startswith("{"):
+        return None
+    try:
+        values = json.loads(body[:MAX_LENGTH])
+    except (ValueError, RecursionError):
+        return None
+    answers = [value for key, value in values.items() if _FIELDS.fullmatch(key.lower())]
+    if not answers:
+        return None
+    return ", ".join(map(str, answers[0])) if isinstance(answers[0], list) else str(answers[0])
+
+
+def _clean(text: str) -> str:
+    """A text without tokens, markup and spare white space, in one writing, of bounded length."""
+    text = _MARKUP.sub("", SPECIAL_TOKEN.sub("", text.rpartition("</think>")[2]))
+    text = _TAG.sub("\n", regex.sub(r"<([biu])>(.*?)</\1>", r"\2", text))
+    text = unicodedata.normalize("NFKC", text).replace("’", "'")
+    text = regex.sub(r"[ \t\u00a0\u200b-\u200f\ufeff]+", " ", text)
+    text = regex.sub(r"(?:^|\s*\n)\s*(?:[-=]{0,3}>|[-•·–=→⇒]\s)?\s?", "\n", text).strip()
+    text = _ASSURANCE.sub("surely", text)
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]}\n{text[-MAX_LENGTH // 2 :]}"
+
+
+def _decide(text: str, labels: Sequence[str], forms: Sequence[Form]) -> tuple[str | None, str | None]:
+    """What the first form says that says anything, and its name."""
+    surveyed = _SURVEY.search(text)
+    for form in forms:
+        if surveyed and form.mention:
+            continue
+        statements = [
+            said
+            for said in form.statements(text)
+            if any(letter.upper() in labels for letter in said.letters) or said.letters[0].isupper()
+        ]
+        if form.revised:
+            statements = _last_word(text, statements)
+        letters = {letter.upper() for said in statements for letter in said.letters}
+        if letters and not (form.lonely and _mentioned(text, labels) - letters):
+            return _only(list(letters), labels), form.name
+    return None, None
+
+
+def _last_word(text: str, statements: list[Statement]) -> list[Statement]:
+    """
+    The statements from the last one back to where an argument, of five words or more, leads from another letter, or a
+    list is narrowed.
+    """
+    for i in range(len(statements) - 1, 0, -1):
+        earlier, later = statements[i - 1 : i + 1]
+        argument = len(words_of(text[earlier.end : later.start])) >= 5
+        narrowed = earlier.end <= later.start and set(later.letters) < set(earlier.letters)
+        if narrowed or (argument and set(earlier.letters) != set(later.letters)):
+            return statements[i:]
+    return statements
+
+
+# ----------------------------------------------------------------------------------------------------- options by name
+
+_CLAUSE_END = regex.compile(r"[.,;:!?。，；、！？\n]|\b(?:but|so|because|sondern|sino|mais|mas|ma|но)\b|而是")
+_EITHER = regex.compile(
+    r"(?<!\p{L})(?:or|oder|ou|o|или|либо|أو|या|hoặc|veya|of)\s+$|(?:或者?|還是|还是|または|또는)\s*$"
+)
+_DENIED_NAME_BEFORE = regex.compile(rf"{_NOT}(?:\s?\S+){{0,3}}\s*$", regex.IGNORECASE)
+_DENIED_NAME_AFTER = regex.compile(rf"\s?(?:{pattern_of('denied')})", regex.IGNORECASE)
+
+
+def _named(text: str, names: Mapping[str, str]) -> list[str]:
+    """The letters of the options that a text names and does not deny; none where it names one `or` another."""
+    text = plain(text)
+    found = [place for label, name in names.items() for place in _places(text, label, words_of(name))]
+    letters = []
+    for place in found:
+        within = any(other != place and other.contains(place) for other in found)
+        if within or _denies_name(text, place.start, place.end):
+            continue
+        if _EITHER.search(text[: place.start]):
+            return []
+        letters.append(place.label)
+    return letters
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a text has the words of the option `label`."""
+
+    label: str
+    start: int
+    end: int
+
+    def contains(self, other: "Place") -> bool:
+        longer = self.end - self.start > other.end - other.start
+        return longer and self.start <= other.start and other.end <= self.end
+
+
+def _places(text: str, label: str, name: list[str]) -> Iterator[Place]:
+    words = split_words(text)
+    for i in range(len(words) - len(name) + 1 if name else 0):
+        *same, last = words[i : i + len(name)]
+        if [word.text for word in same] != name[:-1]:
+            continue
+        suffixed = last.text.startswith(name[-1]) and regex.fullmatch(r"\p{Hangul}+", last.text)  # particles
+        if last.text == name[-1] or suffixed:
+            yield Place(label, words[i].start, last.start + len(name[-1]) if suffixed else last.end)
+
+
+def _denies_name(text: str, start: int, end: int) -> bool:
+    """Whether an option's words are denied where they stand; an option that is itself a `no` must stand by itself."""
+    if regex.fullmatch(_NOT, text[start:end]):
+        alone = regex.search(rf"(?:^|[.,;:!?]|{_PERHAPS})\s*$", text[:start], regex.IGNORECASE)
+        return not alone or regex.match(r"\s?\w", text[end:]) is not None
+    clause = _CLAUSE_END.split(text[max(0, start - 80) : start])[-1]
+    return bool(_DENIED_NAME_BEFORE.search(clause) or _DENIED_NAME_AFTER.match(text, end))
