@@ -147,9 +147,13 @@ def sft(monkeypatch):
 
 class TestSupervisedOptions:
     WORK = {
-        "max_length", "loss_type", "activation_offloading", "router_aux_loss_coef", "model_init_kwargs",
+        "max_length",
+        "loss_type",
+        "activation_offloading",
+        "router_aux_loss_coef",
+        "model_init_kwargs",
         "trust_remote_code",
-    }  # fmt: skip
+    }
 
     def test_every_option_of_trl_works_or_is_refused(self, sft):
         """An option that a new version of TRL adds is in neither set."""
@@ -194,9 +198,17 @@ class TestSupervisedOptions:
             arguments = sft.Arguments(toy_folder=str(folder / "videos"), toy_videos=6, toy_copies=2, max_pixels=1024)
             arguments.frame_budgets = [4]
             training = sft.Training(
-                str(folder / "out"), use_cpu=True, bf16=False, gradient_checkpointing=False, max_steps=2,
-                per_device_train_batch_size=2, report_to="none", logging_steps=1, save_strategy="no", **settings,
-            )  # fmt: skip
+                str(folder / "out"),
+                use_cpu=True,
+                bf16=False,
+                gradient_checkpointing=False,
+                max_steps=2,
+                per_device_train_batch_size=2,
+                report_to="none",
+                logging_steps=1,
+                save_strategy="no",
+                **settings,
+            )
             sft.main(arguments, training, ModelConfig())
         return [logs["loss"] for logs in found if "loss" in logs]
 
@@ -281,9 +293,15 @@ class TestRecipes:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
         ranks = two_ranks(
-            tmp_path / "logs", tmp_path / "told.py", *flags, "--frame_budgets", "4", *SMALL,
-            ACCELERATE_USE_FSDP="true", **environment,
-        )  # fmt: skip
+            tmp_path / "logs",
+            tmp_path / "told.py",
+            *flags,
+            "--frame_budgets",
+            "4",
+            *SMALL,
+            ACCELERATE_USE_FSDP="true",
+            **environment,
+        )
         assert ranks.code == 0 and "after  K=4" in ranks.stdout[0], str(ranks)
         assert all("sharded: DTensor" in text for text in ranks.stdout)
         assert (tmp_path / "out" / "adapter_model.safetensors").exists()
@@ -355,8 +373,10 @@ class TestRecipes:
         text = run("ablation/run.py", *flags)
         cells = sorted(os.listdir(tmp_path / "cells"))
         assert [c for c in cells if c.endswith("json")] == [
-            "GRPO-1.json", "anchors-with-a-baseline-1.json", "cold-start-1.json",
-        ]  # fmt: skip
+            "GRPO-1.json",
+            "anchors-with-a-baseline-1.json",
+            "cold-start-1.json",
+        ]
         cell = json.loads((tmp_path / "cells" / "GRPO-1.json").read_text())
         assert cell["tokens"] >= 900 and cell["steps"] == len(cell["log"]) > 0 and cell["versions"]["trl"]
         assert set(cell["rates"]) == {"sampled", "greedy", "sequential"}
