@@ -28,20 +28,25 @@ rows = [
 ][rank]
 said = [["a", "b b b", "red", "c a", "a", "", "flash", "d d"], ["blue red", "a a a", "b", "c"] * 2][rank]
 
-if kind == "fsdp":  # with the settings of `fsdp.yaml`; accelerate takes them for GPUs only, so it is told so
-    with open(os.path.join(os.path.dirname(__file__), "../recipes/configs/fsdp.yaml")) as settings:
+# The settings of `fsdp.yaml` or `zero3.yaml`, as `accelerate launch` sets them.
+configs = os.path.join(os.path.dirname(__file__), "../recipes/configs")
+if kind == "fsdp":  # which accelerate takes for GPUs only, so it is told that there are some
+    with open(os.path.join(configs, "fsdp.yaml")) as settings:
         os.environ |= {name.upper(): str(value) for name, value in yaml.safe_load(settings)["fsdp_config"].items()}
     os.environ["ACCELERATE_USE_FSDP"] = "true"
     state.PartialState._prepare_backend = lambda *a, **k: ("gloo", state.DistributedType.MULTI_GPU)
     state.PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
+if kind == "zero3":
+    with open(os.path.join(configs, "zero3.yaml")) as settings:
+        found = yaml.safe_load(settings)["deepspeed_config"]
+    os.environ |= {f"ACCELERATE_DEEPSPEED_{name.upper()}": str(value).lower() for name, value in found.items()}
+    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
 
-# Of TRL's gathering of images, ranks without any take no part: it is off without packing.
 with tempfile.TemporaryDirectory() as folder:
     trainer = trainer_of(
         ParaGRPOTrainer, folder, checkpoint, prepare_processor(AutoProcessor.from_pretrained(checkpoint), 96 * 64),
         rollout=finished(said), rows=rows, frozen=tower == "frozen", packing=packing == "true",
-        use_cpu=kind == "plain", log_multimodal=packing == "true", optim="sgd", learning_rate=0.05,
-        max_grad_norm=0.0, loss_type="grpo",
+        use_cpu=kind == "plain", optim="sgd", learning_rate=0.05, max_grad_norm=0.0, loss_type="grpo",
     )  # fmt: skip
     assert trainer._packs == (packing == "true")
     trainer.train()
