@@ -30,17 +30,18 @@ said = [["a", "b b b", "red", "c a", "a", "", "flash", "d d"], ["blue red", "a a
 
 # The settings of `fsdp.yaml` or `zero3.yaml`, as `accelerate launch` sets them.
 configs = os.path.join(os.path.dirname(__file__), "../recipes/configs")
-if kind == "fsdp":  # which accelerate takes for GPUs only, so it is told that there are some
+if kind == "fsdp":
     with open(os.path.join(configs, "fsdp.yaml")) as settings:
         os.environ |= {name.upper(): str(value) for name, value in yaml.safe_load(settings)["fsdp_config"].items()}
     os.environ["ACCELERATE_USE_FSDP"] = "true"
-    state.PartialState._prepare_backend = lambda *a, **k: ("gloo", state.DistributedType.MULTI_GPU)
-    state.PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
 if kind == "zero3":
     with open(os.path.join(configs, "zero3.yaml")) as settings:
         found = yaml.safe_load(settings)["deepspeed_config"]
     os.environ |= {f"ACCELERATE_DEEPSPEED_{name.upper()}": str(value).lower() for name, value in found.items()}
-    os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+    os.environ |= {"ACCELERATE_USE_DEEPSPEED": "true", "DS_ACCELERATOR": "cpu"}
+if kind != "plain":  # accelerate takes them for GPUs only, so it is told that there are some
+    state.PartialState._prepare_backend = lambda *a, **k: ("gloo", state.DistributedType.MULTI_GPU)
+    state.PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
 
 with tempfile.TemporaryDirectory() as folder:
     trainer = trainer_of(
@@ -49,9 +50,16 @@ with tempfile.TemporaryDirectory() as folder:
         use_cpu=kind == "plain", optim="sgd", learning_rate=0.05, max_grad_norm=0.0, loss_type="grpo",
     )  # fmt: skip
     assert trainer._packs == (packing == "true")
+    if kind == "zero3":  # it would keep parameters as small as these whole
+        trainer.accelerator.state.deepspeed_plugin.deepspeed_config["zero_optimization"][
+            "stage3_param_persistence_threshold"
+        ] = 0
     trainer.train()
+    # ZeRO-3 leaves nothing in a parameter that is not in use.
+    params = list(trainer.accelerator.unwrap_model(trainer.model_wrapped).parameters())
+    kinds = f"{type(params[0]).__name__}, {sum(param.numel() == 0 for param in params)} of {len(params)} empty"
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
 if rank == 0:
     torch.save(weights, file)
-print(f"rank {rank} is done, of {type(next(trainer.model_wrapped.parameters())).__name__}", flush=True)
+print(f"rank {rank} is done, of {kinds}", flush=True)
 trainer.accelerator.end_training()

@@ -1,4 +1,5 @@
 import copy
+import importlib.util
 import os
 import subprocess
 import sys
@@ -855,33 +856,30 @@ class TestTrainer:
         assert "pixel_values" in trainer._generate_and_score_completions(rows_of())
 
 
+def on_two_ranks(checkpoint, kind, tower, packing, file):
+    """How the weights move in two steps, and what was printed."""
+    command = "-m torch.distributed.run --nproc_per_node 2 --master_port 29623 tests/forest_ranks.py".split()
+    done = subprocess.run(
+        [sys.executable, *command, checkpoint, kind, tower, packing, str(file)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=600,
+    )
+    assert done.stdout.count("is done") == 2, done.stdout[-2000:] + done.stderr[-3000:]
+    before, weights = Qwen3VLForConditionalGeneration.from_pretrained(checkpoint).state_dict(), torch.load(file)
+    return {name: weights[name] - before[name] for name in before}, done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tower", ["frozen", "trained"])
 def test_two_ranks(tmp_path, toy_checkpoint, tower):
-    """Plain and with weights sharded by FSDP2, the weights move as without packing."""
-    command = [
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node",
-        "2",
-        "--master_port",
-        "29623",
-        "tests/forest_ranks.py",
-    ]
-    moved, before = {}, Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).state_dict()
-    for kind, packing in (("plain", "false"), ("plain", "true"), ("fsdp", "true")):
-        file = tmp_path / f"{kind}-{packing}.pt"
-        flags = [toy_checkpoint, kind, tower, packing, file]
-        done = subprocess.run(
-            [sys.executable, *command, *map(str, flags)], capture_output=True, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=280,
-        )  # fmt: skip
-        assert done.stdout.count("is done") == 2, done.stdout[-2000:] + done.stderr[-3000:]
-        assert ("DTensor" in done.stdout) == (kind == "fsdp")
-        weights = torch.load(file)
-        moved[kind, packing] = {name: weights[name] - before[name] for name in before}
-    expected = moved.pop(("plain", "false"))
+    """Plain and with weights sharded by FSDP2 or ZeRO-3, the weights move as without packing."""
+    expected, _ = on_two_ranks(toy_checkpoint, "plain", tower, "false", tmp_path / "stock.pt")
     assert any(change.norm() > 1e-3 for change in expected.values())
-    for found in moved.values():
+    for kind in ("plain", "fsdp", *(["zero3"] if importlib.util.find_spec("deepspeed") else [])):
+        found, printed = on_two_ranks(toy_checkpoint, kind, tower, "true", tmp_path / f"{kind}.pt")
+        assert ("DTensor" in printed) == (kind == "fsdp")
+        assert (" 0 of " in printed) == (kind != "zero3")
         for name, change in expected.items():
-            assert (found[name] - change).norm() <= 1e-3 * change.norm() + 1e-6, name
+            assert (found[name] - change).norm() <= 1e-3 * change.norm() + 1e-6, (kind, name)

@@ -295,7 +295,7 @@ def main(quick: bool, folder: str) -> None:
     model = make_model(os.path.join(folder, "step-model"))
     results = []
     for case in [*(QUICK if quick else CASES), REFERENCE]:
-        results.append(measure(case, model, os.path.join(folder, "step"), rounds=2 if quick else 4))
+        results.append(measure(case, model, os.path.join(folder, "step"), rounds=2))
         print("  ".join(f"{name} {value:.4g}" for name, value in results[-1].items()), flush=True)
     columns = list(results[0])
     print(table("case", [(str(i + 1), result) for i, result in enumerate(results)], columns))
@@ -310,7 +310,7 @@ def main(quick: bool, folder: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three cases, two rounds, no figure")
+    parser.add_argument("--quick", action="store_true", help="two cases, no figure")
     parser.add_argument("--folder", default="paravt-bench", help="where the model is kept")
     arguments = parser.parse_args()
     main(arguments.quick, arguments.folder)
