@@ -20,7 +20,7 @@ from .chat import Chat, prepare_processor
 from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig
 from .engines.features import FAMILIES, Picture, Tower, reuse_features
-from .engines.trl import keep_together, profiling_decorator
+from .engines.trl import keep_together, profiling_decorator, ranks_that_share_the_policy
 from .engines.vllm import VLLMEngine, require_vllm
 from .engines.weights import (
     forget_old_features,
@@ -219,7 +219,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         return [first_fault(*rollout, self._tokenizer, self._is_tool) for rollout in self._rollouts]
 
     def _generate(self, prompts):
-        with self._tower.remembering() if self._tower else nullcontext():
+        with self._tower.remembering(ranks_that_share_the_policy(self)) if self._tower else nullcontext():
             prompt_ids, ids, mask, completions, *rest = super()._generate(prompts)
         logprobs, extra, images, tool_images = rest
         if self._aside:
@@ -285,9 +285,12 @@ class ParaGRPOTrainer(GRPOTrainer):
             if self.ref_model is not None:
                 same = same_weights(policy.base_model.visual, self._whole(self.ref_model).base_model.visual)
                 self._ref_tower = Tower(
-                    self._whole(self.ref_model), self.processing_class.image_processor, **setting, twin=self._tower,
+                    self._whole(self.ref_model),
+                    self.processing_class.image_processor,
+                    **setting,
+                    twin=self._tower,
                     same_weights=same,
-                )  # fmt: skip
+                )
 
     def _whole(self, model):
         """A model without wrappers and adapters."""
@@ -306,10 +309,11 @@ class ParaGRPOTrainer(GRPOTrainer):
     def _say_what_splits_cost(self) -> None:
         rows, group = self.args.per_device_train_batch_size, self.num_generations
         if rows % group:
-            times = group / math.gcd(rows, group)
+            last = rows - math.gcd(rows, group)  # the last place in a micro-batch at which a group begins
+            times = math.ceil((last + group) / rows)
             logger.warning(
                 f"`per_device_train_batch_size` {rows} splits the groups of {group} rollouts over micro-batches: a "
-                f"prompt is computed up to {math.ceil(times)} times in a pass instead of once. A multiple of {group} "
+                f"prompt is computed up to {times} times in a pass instead of once. A multiple of {group} "
                 "shares it."
             )
 
@@ -396,9 +400,16 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     @profiling_decorator
     def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False,
-        compute_aux_loss=False, **given,
-    ):  # fmt: skip
+        self,
+        model,
+        input_ids,
+        attention_mask,
+        logits_to_keep,
+        batch_size=None,
+        compute_entropy=False,
+        compute_aux_loss=False,
+        **given,
+    ):
         if not self._packs:
             return super()._get_per_token_logps_and_entropies(
                 model,

@@ -1,6 +1,6 @@
 """
 Run by two ranks: two steps on finished rollouts, of which the ranks have unequal numbers of groups, tokens and
-pictures. The first rank writes the whole weights.
+pictures. Before, the policy generates after all prompts, which changes nothing. The first rank writes the weights.
 
     torchrun --nproc_per_node 2 tests/forest_ranks.py CHECKPOINT plain|fsdp|zero3 frozen|trained true|false FILE
 """
@@ -16,7 +16,8 @@ from test_forest import SIZES, finished, picture, prompts_with, trainer_of
 from transformers import AutoProcessor
 
 from paravt import ParaGRPOTrainer
-from paravt.chat import prepare_processor
+from paravt.chat import Chat, prepare_processor
+from paravt.engines.transformers import TransformersEngine
 
 
 checkpoint, kind, tower, packing, file = sys.argv[1:]
@@ -27,6 +28,14 @@ rows = [
     [prompts_with([], "What and where and when is it? " * 8)] * 8,
 ][rank]
 said = [["a", "b b b", "red", "c a", "a", "", "flash", "d d"], ["blue red", "a a a", "b", "c"] * 2][rank]
+
+
+def rollout(prompts, trainer):
+    chat = Chat(trainer.processing_class)
+    ids, images = zip(*(chat.prompt(prompt) for prompt in prompts), strict=True)
+    TransformersEngine.from_trainer(trainer).greedy().generate(list(ids), list(images), [2] * len(ids))
+    return finished(said)(prompts, trainer)
+
 
 # The settings of `fsdp.yaml` or `zero3.yaml`, as `accelerate launch` sets them.
 configs = os.path.join(os.path.dirname(__file__), "../recipes/configs")
@@ -46,7 +55,7 @@ if kind != "plain":  # accelerate takes them for GPUs only, so it is told that t
 with tempfile.TemporaryDirectory() as folder:
     trainer = trainer_of(
         ParaGRPOTrainer, folder, checkpoint, prepare_processor(AutoProcessor.from_pretrained(checkpoint), 96 * 64),
-        rollout=finished(said), rows=rows, frozen=tower == "frozen", packing=packing == "true",
+        rollout=rollout, rows=rows, frozen=tower == "frozen", packing=packing == "true",
         use_cpu=kind == "plain", optim="sgd", learning_rate=0.05, max_grad_norm=0.0, loss_type="grpo",
     )  # fmt: skip
     assert trainer._packs == (packing == "true")

@@ -696,9 +696,12 @@ class TestTrainer:
         assert [len(found) for found in prompts] == [1, 1] and prompts[0] != prompts[1]
         assert_equal_gradients(results[1], results[0])
 
-    @pytest.mark.parametrize("size, said", [(8, None), (4, None), (2, "up to 2 times"), (6, "up to 2 times")])
+    @pytest.mark.parametrize(
+        "size, said",
+        [(8, None), (4, None), (2, "up to 2 times"), (6, "up to 2 times"), (3, "up to 2 times"), (1, "up to 4 times")],
+    )
     def test_the_cost_of_split_groups_is_said(self, tmp_path, toy_checkpoint, processor, caplog, size, said):
-        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 2, "beta": 0.0}
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 4, "beta": 0.0}
         trainer_of(ParaGRPOTrainer, tmp_path, toy_checkpoint, processor, **options)
         assert ("splits the groups of 4 rollouts" in caplog.text) == bool(said)
         assert said is None or said in caplog.text

@@ -179,13 +179,16 @@ class Tower:
             yield ask
 
     @contextmanager
-    def remembering(self) -> Iterator[None]:
-        """Within it a frozen tower does not see again what it has seen, whoever calls the model."""
+    def remembering(self, group=None) -> Iterator[None]:
+        """
+        Within it a frozen tower does not see again what it has seen, whoever calls the model: the ranks of `group`
+        together, or each on its own, as where whole weights are gathered to generate.
+        """
 
         def show(pixel_values, image_grid_thw=None, **kwargs):
             return self._show(self.look_at(pixel_values, image_grid_thw))
 
-        with self._serving(show) if self.frozen else nullcontext():
+        with patch.object(self, "group", group), self._serving(show) if self.frozen else nullcontext():
             yield
 
     @contextmanager
