@@ -383,9 +383,15 @@ class _ForestAttention(torch.autograd.Function):
 
         def part(queries: slice, keys: slice, causal: bool) -> tuple[torch.Tensor, ...]:
             grads = backward(
-                g[:, :, queries], q[:, :, queries], k[:, :, keys], v[:, :, keys], o[:, :, queries],
-                sums[:, :, queries], causal, ctx.scale,
-            )  # fmt: skip
+                g[:, :, queries],
+                q[:, :, queries],
+                k[:, :, keys],
+                v[:, :, keys],
+                o[:, :, queries],
+                sums[:, :, queries],
+                causal,
+                ctx.scale,
+            )
             return grads[0], grads[1].sum(1), grads[2].sum(1)
 
         for tree in ctx.trees:
@@ -444,6 +450,19 @@ def _cuda_backward(grad, q, k, v, output, sums, causal, scale):
     seed = torch.empty(2, dtype=torch.uint64, device=q.device)  # of a dropout that there is not
     offset = torch.empty((), dtype=torch.uint64, device=q.device)
     return torch.ops.aten._scaled_dot_product_flash_attention_backward(
-        grad, q, k, v, output, sums.contiguous(), None, None, q.shape[2], k.shape[2], 0.0, causal, seed, offset,
+        grad,
+        q,
+        k,
+        v,
+        output,
+        sums.contiguous(),
+        None,
+        None,
+        q.shape[2],
+        k.shape[2],
+        0.0,
+        causal,
+        seed,
+        offset,
         scale=scale,
-    )  # fmt: skip
+    )

@@ -54,10 +54,20 @@ if kind != "plain":  # accelerate takes them for GPUs only, so it is told that t
 
 with tempfile.TemporaryDirectory() as folder:
     trainer = trainer_of(
-        ParaGRPOTrainer, folder, checkpoint, prepare_processor(AutoProcessor.from_pretrained(checkpoint), 96 * 64),
-        rollout=rollout, rows=rows, frozen=tower == "frozen", packing=packing == "true",
-        use_cpu=kind == "plain", optim="sgd", learning_rate=0.05, max_grad_norm=0.0, loss_type="grpo",
-    )  # fmt: skip
+        ParaGRPOTrainer,
+        folder,
+        checkpoint,
+        prepare_processor(AutoProcessor.from_pretrained(checkpoint), 96 * 64),
+        rollout=rollout,
+        rows=rows,
+        frozen=tower == "frozen",
+        packing=packing == "true",
+        use_cpu=kind == "plain",
+        optim="sgd",
+        learning_rate=0.05,
+        max_grad_norm=0.0,
+        loss_type="grpo",
+    )
     assert trainer._packs == (packing == "true")
     if kind == "zero3":  # it would keep parameters as small as these whole
         trainer.accelerator.state.deepspeed_plugin.deepspeed_config["zero_optimization"][

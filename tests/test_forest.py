@@ -230,9 +230,7 @@ class Case:
             rows.append((self.encode(tokenizer, p, row), self.encode(tokenizer, c, row)))
         width, self.length = (max(len(row[part]) for row in rows) for part in (0, 1))
         pad = tokenizer.pad_token_id
-        self.ids = torch.tensor(
-            [[pad] * (width - len(p)) + p + c + [pad] * (self.length - len(c)) for p, c in rows]
-        )  # fmt: skip
+        self.ids = torch.tensor([[pad] * (width - len(p)) + p + c + [pad] * (self.length - len(c)) for p, c in rows])
         self.mask = torch.tensor(
             [[0] * (width - len(p)) + [1] * len(p + c) + [0] * (self.length - len(c)) for p, c in rows]
         )
@@ -248,9 +246,13 @@ class Case:
         labels[:, : -self.length] = -100
         kinds = (self.ids == self.token).long()
         out = model(
-            input_ids=self.ids, attention_mask=self.mask, mm_token_type_ids=kinds, labels=labels, fused_lm_head=True,
+            input_ids=self.ids,
+            attention_mask=self.mask,
+            mm_token_type_ids=kinds,
+            labels=labels,
+            fused_lm_head=True,
             **self.pixels,
-        )  # fmt: skip
+        )
         return torch.stack([out.log_probs, out.entropy])[:, :, -self.length :]  # (2, B, C)
 
     def packed(self, tower):
@@ -597,9 +599,14 @@ def trainer_of(kind, folder, model, processor, adapter=None, rollout=None, rows=
     args = config(str(folder), **{**defaults, **own, **options})
     dataset = Dataset.from_list([{"prompt": "x"}] * 8)
     trainer = kind(
-        model, spread, args, train_dataset=dataset, processing_class=processor, peft_config=adapter,
+        model,
+        spread,
+        args,
+        train_dataset=dataset,
+        processing_class=processor,
+        peft_config=adapter,
         rollout_func=rollout or finished(),
-    )  # fmt: skip
+    )
     trainer.data_collator = lambda batch: [dict(row) for row in (rows or rows_of())][: len(batch)]
     if frozen:
         trainer.accelerator.unwrap_model(trainer.model).base_model.visual.requires_grad_(False)
@@ -682,9 +689,16 @@ class TestTrainer:
         results = []
         for kind in (GRPOTrainer, ParaGRPOTrainer):
             trainer = trainer_of(
-                kind, tmp_path, toy_checkpoint, processor, per_device_train_batch_size=4,
-                gradient_accumulation_steps=2, loss_type="dapo", num_iterations=1, epsilon=10.0,
-            )  # fmt: skip
+                kind,
+                tmp_path,
+                toy_checkpoint,
+                processor,
+                per_device_train_batch_size=4,
+                gradient_accumulation_steps=2,
+                loss_type="dapo",
+                num_iterations=1,
+                epsilon=10.0,
+            )
             trainer.current_gradient_accumulation_steps = 2
             prompts, gradients = [], []
             for _ in range(2):
@@ -737,9 +751,10 @@ class TestTrainer:
         per_row = [[images[n] for n in SHOWN[i // 4]] + shown[i] for i in range(8)]
         pixels = processor.image_processor(images=[image for row in per_row for image in row], return_tensors="pt")
         given = {
-            **pixels, "num_images": [len(row) for row in per_row],
+            **pixels,
+            "num_images": [len(row) for row in per_row],
             "mm_token_type_ids": (ids == processor.image_token_id).long(),
-        }  # fmt: skip
+        }
         length = batch["completion_ids"].shape[1]
         expected = GRPOTrainer._get_per_token_logps_and_entropies(
             trainer, trainer.model, ids, mask, length, compute_entropy=True, **given
@@ -783,9 +798,18 @@ class TestTrainer:
     def test_a_frozen_tower_sees_each_frame_once_in_a_step(self, tmp_path, toy_checkpoint, processor, rollout):
         """In generation, old-policy, reference and loss passes, and in every iteration on the same rollouts."""
         trainer = trainer_of(
-            ParaGRPOTrainer, tmp_path, toy_checkpoint, processor, frozen=True, max_steps=4, max_completion_length=8,
-            num_iterations=2, per_device_train_batch_size=4, steps_per_generation=2, gradient_accumulation_steps=1,
-        )  # fmt: skip
+            ParaGRPOTrainer,
+            tmp_path,
+            toy_checkpoint,
+            processor,
+            frozen=True,
+            max_steps=4,
+            max_completion_length=8,
+            num_iterations=2,
+            per_device_train_batch_size=4,
+            steps_per_generation=2,
+            gradient_accumulation_steps=1,
+        )
         if rollout == "trl":
             trainer.rollout_func = None
         counted = Counted(trainer.model, trainer.ref_model)
@@ -796,15 +820,28 @@ class TestTrainer:
     def test_sub_agents_included(self, tmp_path, toy_checkpoint, processor, toy_rows):
         options = {"max_turns": 1, "max_turn_length": 24, "max_report_length": 8, "max_pixels": 1024}
         args = ParaGRPOConfig(
-            str(tmp_path), per_device_train_batch_size=8, num_generations=4, max_completion_length=64, max_steps=2,
-            report_to="none", use_cpu=True, bf16=False, beta=0.1, frame_budgets=[4], **options,
-        )  # fmt: skip
+            str(tmp_path),
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_completion_length=64,
+            max_steps=2,
+            report_to="none",
+            use_cpu=True,
+            bf16=False,
+            beta=0.1,
+            frame_budgets=[4],
+            **options,
+        )
         lora = LoraConfig(r=4, target_modules=LANGUAGE)
         processor = prepare_processor(processor, 1024)
         trainer = ParaGRPOTrainer(
-            toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows), processing_class=processor,
+            toy_checkpoint,
+            spread,
+            args,
+            train_dataset=Dataset.from_list(toy_rows),
+            processing_class=processor,
             peft_config=lora,
-        )  # fmt: skip
+        )
         seen, distinct = [], set()
         look = trainer._tower.look_at
         trainer._tower.look_at = lambda *given: (made := look(*given), distinct.update(made))[0]

@@ -141,15 +141,26 @@ class Side:
         config = GRPOConfig if kind is GRPOTrainer else ParaGRPOConfig
         own = {} if kind is GRPOTrainer else {"anchor_weight": 0.0}
         arguments = config(
-            folder, per_device_train_batch_size=len(rows), num_generations=len(rows), report_to="none", beta=0.01,
-            max_completion_length=2 * length, bf16=False, use_cpu=True, gradient_checkpointing=False,
-            save_strategy="no", **own,
-        )  # fmt: skip
+            folder,
+            per_device_train_batch_size=len(rows),
+            num_generations=len(rows),
+            report_to="none",
+            beta=0.01,
+            max_completion_length=2 * length,
+            bf16=False,
+            use_cpu=True,
+            gradient_checkpointing=False,
+            save_strategy="no",
+            **own,
+        )
         self.trainer = trainer = kind(
-            model, lambda completion_ids, **columns: [float(ids[-1]) for ids in completion_ids], arguments,
-            train_dataset=Dataset.from_list([{"prompt": "x"}] * len(rows)), rollout_func=finished(length),
+            model,
+            lambda completion_ids, **columns: [float(ids[-1]) for ids in completion_ids],
+            arguments,
+            train_dataset=Dataset.from_list([{"prompt": "x"}] * len(rows)),
+            rollout_func=finished(length),
             processing_class=prepare_processor(AutoProcessor.from_pretrained(model), PIXELS),
-        )  # fmt: skip
+        )
         trainer.model.base_model.visual.requires_grad_(False)
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = 1
@@ -181,9 +192,13 @@ class Side:
             self.trainer._rows = batch["rows"].tolist()
         with torch.no_grad():
             self.trainer._get_per_token_logps_and_entropies(
-                self.trainer.ref_model, ids, mask, batch["completion_ids"].shape[1], batch_size=len(ids),
+                self.trainer.ref_model,
+                ids,
+                mask,
+                batch["completion_ids"].shape[1],
+                batch_size=len(ids),
                 **{key: batch[key] for key in keys if key in batch},
-            )  # fmt: skip
+            )
 
     def loss(self) -> None:
         self.trainer.compute_loss(self.trainer.model, self.batch).backward()
