@@ -244,8 +244,6 @@ def obstacle(model: PreTrainedModel) -> str | None:
     kinds = sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention"})
     if kinds:
         return f"it has layers of {' and '.join(kinds)}"
-    if model._is_stateful:
-        return "it has recurrent layers"
     if getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
         return "its attention has windows"
     if not model._supports_attention_backend or config.is_encoder_decoder:
