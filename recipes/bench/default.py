@@ -47,15 +47,10 @@ def seconds(checkout: str, name: str, flags: list[str]) -> tuple[float, str]:
 def main(against: str, rounds: int, seed: int | None, names: list[str]) -> None:
     rows = []
     for name in names:
-        config = "{}/recipes/configs/toy.yaml" if name == "para_grpo.py" else None
+        flags = ["--seed", str(seed)] if name == "para_grpo.py" and seed is not None else []
         taken: dict[str, list[float]] = {against: [], HERE: []}
         for _ in range(rounds):
             for checkout in taken:
-                flags = []
-                if config and seed is not None:
-                    path = config.format(os.path.abspath(checkout))
-                    flags = ["--config", path if os.path.exists(path) else path.replace("configs/", "")]
-                    flags += ["--seed", str(seed)]
                 value, said = seconds(checkout, name, flags)
                 taken[checkout].append(value)
                 print(f"{name} of {checkout}: {value:.0f} s\n{said[-1500:]}", flush=True)
