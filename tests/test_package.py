@@ -22,7 +22,7 @@ ROOMS = {
     "rollout": "anchors chat engines episode parser prompts seeds tools video",
     "forest": "engines",
     "episode": "engines seeds tools video",
-    "collator": "chat engines prompts settings tools video",
+    "collator": "chat engines forest prompts settings tools video",
     "toy": "chat parser prompts tools video",
     "engines": "chat seeds settings",
     "tools": "parser video",
