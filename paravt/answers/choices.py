@@ -421,6 +421,7 @@ def _clean(text: str) -> str:
     text = _TAG.sub("\n", regex.sub(r"<([biu])>(.*?)</\1>", r"\2", text))
     text = unicodedata.normalize("NFKC", text).replace("’", "'")
     text = regex.sub(r"[ \t\u00a0\u200b-\u200f\ufeff]+", " ", text)
+    text = regex.sub(r"(?<=\p{Hebrew})[-־](?=[A-Za-z])", " ", text)  # prepositions are joined on by a hyphen
     text = regex.sub(r"(?:^|\s*\n)\s*(?:[-=]{0,3}>|[-•·–=→⇒]\s)?\s?", "\n", text).strip()
     text = _ASSURANCE.sub("surely", text)
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]}\n{text[-MAX_LENGTH // 2 :]}"

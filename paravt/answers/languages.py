@@ -636,8 +636,8 @@ LANGUAGES = {
         link=r"là|sẽ là|phải là|chính là|có lẽ là|nên là|có thể là",
         soft=r"phương án|đáp án|câu|có lẽ|chắc chắn|rõ ràng|là|chính|lựa chọn|ý|đúng|chắc|chính xác|của tôi",
         choose=(
-            r"(?:tôi |em |mình )?(?:xin |sẽ )?(?:chọn|nghĩ(?: rằng)?(?: đó)?(?: là)?|"
-            r"cho rằng(?: đó)?(?: là)?|đoán(?: là)?|tin(?: rằng)?(?: là)?)"
+            r"theo (?:tôi|em|mình)(?: (?:thì|đó))?(?: là)?|(?:tôi |em |mình )?(?:xin |sẽ )?(?:chọn|"
+            r"nghĩ(?: rằng)?(?: đó)?(?: là)?|cho rằng(?: đó)?(?: là)?|đoán(?: là)?|tin(?: rằng)?(?: là)?)"
         ),
         right_after=(
             r"(?:chính )?(?:là|mới là|có vẻ)? ?(?:đáp án|câu trả lời|phương án|lựa chọn|đúng|chính xác|"
@@ -693,17 +693,20 @@ LANGUAGES = {
         option=r"optie|antwoord|letter|keuze",
         link=r"is|zou|moet|luidt|lijkt|zijn",
         soft=r"de|het|waarschijnlijk|duidelijk|dus|zeker|vermoedelijk|zijn|optie|antwoord",
-        choose=r"ik (?:kies|denk|ga voor|zou|neem|geloof)(?: voor| dat het)?|kies",
+        choose=(
+            r"ik (?:kies|denk|ga voor|zou|neem|geloof)(?: voor| dat het(?: antwoord)?)?|kies|"
+            r"volgens mij(?: is het)?|lijkt me"
+        ),
         right_after=(
             r"(?:juist|correct|goed) is|"
-            r"(?:is|lijkt|klopt)(?: (?:het|de|duidelijk|dus|mijn))*(?: (?:juist\w*|correct\w*|goed\w*|"
-            r"antwoord|beste|keuze))(?! niet)|klopt(?! niet)"
+            r"(?:is|lijkt|klopt)(?: (?:me|mij|het|de|duidelijk|dus|mijn|meest))*(?: (?:juist\w*|correct\w*|goed\w*|"
+            r"antwoord|beste?|keuze|waarschijnlijk\w*|aannemelijk\w*|logisch\w*))(?! niet)|klopt(?! niet)"
         ),
-        therefore=r"het is|dus|daarom|daardoor|maar|kortom",
+        therefore=r"het (?:is|moet|lijkt|zou)|dus|daarom|daardoor|maar|kortom",
         perhaps=r"misschien|waarschijnlijk|mogelijk|wellicht|het zou",
         final=r"definitieve?|uiteindelijke",
         join=r"en/of|of|en|noch",
-        because=r"omdat|want|aangezien|doordat|volgens|in",
+        because=r"omdat|want|aangezien|doordat|volgens|in|zijn|te zijn",
         not_=r"hoewel|niet|geen|behalve|als|tenzij|in plaats van|zonder|nooit",
         denied=r"(?:is|zijn|klopt|kan|lijkt)? ?(?:ook |duidelijk )?(?:niet|onjuist|fout|verkeerd|incorrect)",
         fill=r"het|de|is|dat|optie|denk|antwoord|zeker",
@@ -714,22 +717,22 @@ LANGUAGES = {
     "Polish": Language(
         answer=(
             r"odpowied[źz]i?(?:ą)?|rozwiązanie|(?:poprawna|prawidłowa|właściwa) (?:opcja|odpowiedź)|"
-            r"mój wybór|poprawn\w+|prawidłow\w+"
+            r"mój wybór|poprawn\w+|prawidłow\w+|najbardziej prawdopodobn\w+"
         ),
         option=r"opcj\w+|odpowied\w+|liter\w+|wariant",
         link=r"to|jest|brzmi|powinna być|będzie|musi być",
         soft=r"prawdopodobnie|oczywiście|zdecydowanie|chyba|na pewno|opcja|to|więc|jest|odpowiedź",
         choose=(
-            r"wybieram|wybrałbym|wybrałabym|stawiam na|zaznaczam|myślę,? że(?: to)?|sądzę,? że(?: to)?|"
-            r"uważam,? że(?: to)?"
+            r"moim zdaniem(?: to)?|wybieram|wybrałbym|wybrałabym|stawiam na|zaznaczam|myślę,? że(?: to)?|"
+            r"sądzę,? że(?: to)?|uważam,? że(?: to)?"
         ),
         right_after=(
             r"(?:jest|to|wydaje się|są)(?: (?:najbardziej|najlepsz\w+|chyba))*(?: (?:poprawn\w+|prawidłow\w+|"
             r"właściw\w+|odpowied\w+|najlepsz\w+))"
         ),
         therefore=(
-            r"(?<=(?:^|[.,!?\n])\s?)to|chodzi o|zostaje|pozostaje|zdaniem to|więc|zatem|dlatego|czyli|lecz|"
-            r"ale|a więc"
+            r"(?<=(?:^|[.,!?\n])\s?)to|(?:to )?musi (?:to )?być|chodzi o|zostaje|pozostaje|zdaniem to|więc|zatem|"
+            r"dlatego|czyli|lecz|ale|a więc"
         ),
         perhaps=r"może|być może|prawdopodobnie|chyba",
         final=r"ostateczn\w+|końcow\w+",
@@ -745,12 +748,15 @@ LANGUAGES = {
     "Indonesian": Language(
         answer=(
             r"jawaban(?:nya|ku)?|solusi|(?:pilihan|opsi)(?:nya)? yang (?:benar|tepat|paling \w+)|"
-            r"pilihan saya|kesimpulan(?:nya)?|jawapan"
+            r"pilihan saya|kesimpulan(?:nya)?|jawapan(?:nya)?"
         ),
         option=r"opsi|pilihan|huruf|jawaban",
         link=r"adalah|ialah|yaitu|yakni|seharusnya|sepertinya|mungkin",
         soft=r"opsi|pilihan|huruf|kemungkinan besar|jelas|tentu|pasti|yang|mungkin|adalah|benar|tepat",
-        choose=(r"(?:saya |aku )?(?:memilih|pilih|akan memilih|rasa|pikir|kira|yakin)(?: jawabannya)?(?: adalah)?"),
+        choose=(
+            r"(?:saya |aku )?(?:memilih|pilih|akan memilih|rasa|pikir|kira|yakin)(?: jawabannya)?(?: adalah)?|"
+            r"menurut saya"
+        ),
         right_after=(
             r"(?:adalah|yang|merupakan|paling|jelas|tampaknya) ?(?:paling |jawaban |pilihan |yang )*(?:benar|"
             r"tepat|jawaban|sesuai|cocok|pilihan)|benar(?!-)"
@@ -803,6 +809,393 @@ LANGUAGES = {
         fill=r"що|це|варіант|відповідь|думаю",
         condition=r"якщо ",
         revision=r"стоп|ні,|точніше|насправді",
+    ),
+    "Swedish": Language(
+        answer=(
+            r"(?:mitt |rätta? |korrekta? |slutgiltiga? )*(?:svaret|svar)|"
+            r"(?:rätt|rätta|korrekta?|bästa|mest \w+) (?:alternativ\w*|val\w*)|slutsatsen|lösningen"
+        ),
+        option=r"(?:svars)?alternativ(?:et)?|bokstav(?:en)?|svar(?:et)?|val(?:et)?",
+        link=r"är|blir|måste vara|bör vara|borde vara|lyder|verkar vara|torde vara",
+        soft=r"alternativ(?:et)?|troligen|troligtvis|förmodligen|sannolikt|nog|alltså|tydligt|säkert|svaret|det|är",
+        choose=(
+            r"(?:jag )?(?:väljer|skulle välja|skulle säga|tror|gissar(?: på)?|anser|menar)(?:,? att)?"
+            r"(?: (?:det|svaret) är)?|min gissning är"
+        ),
+        right_after=(
+            r"(?:är|verkar|måste vara|borde vara|känns|tycks vara)(?: (?:det|den|mest|helt|mitt|nog))*"
+            r" (?:rätta?|korrekta?|riktigt?|sant|bäst|bästa|svaret|troliga?|sannolika?|rimliga?)|"
+            r"(?:stämmer|passar)(?: bäst)?(?! inte)"
+        ),
+        therefore=r"det (?:är|måste vara|blir|borde vara)|alltså|därför|således|utan|återstår|därmed",
+        perhaps=r"kanske|troligen|troligtvis|förmodligen|möjligen|det kan vara|sannolikt",
+        final=r"slutgiltiga?|slutligt|slutliga",
+        join=r"eller|och|samt|respektive",
+        because=r"eftersom|för att|därför att|då|enligt|på grund av",
+        not_=r"inte|ej|varken|om|förutom|utom|i stället för|istället för|utesluter|aldrig|inget|ingen",
+        denied=(
+            r"(?:är|verkar|kan|stämmer|passar)? ?(?:också |tydligt |helt |det )*(?:inte|ej|fel|felaktigt?|falskt?|"
+            r"uteslutet)(?!\p{L})"
+        ),
+        fill=r"är|det|den|att|alternativ(?:et)?|rätt|svaret|tror|säker|på|jag|både",
+        condition=r"om ",
+        case=r"om det|annars",
+        right=r"rätta?|korrekta?",
+        survey=r"varje alternativ|ett i taget",
+        revision=r"vänta|nej,|förlåt|rättelse|egentligen|jag menar",
+    ),
+    "Danish and Norwegian": Language(
+        answer=(
+            r"(?:mit |mitt |det |rigtige?|riktige? |korrekte? |endelige? |endelig )*(?:svaret|svar)|"
+            r"(?:rigtige?|riktige?|korrekte?|rette|bedste|beste) (?:svaret|svar|svarmulighed|mulighed\w*|"
+            r"alternativ\w*|valg\w*)|løsningen|konklusjonen|konklusionen"
+        ),
+        option=(
+            r"(?:svar)?mulighed(?:en)?|(?:svar)?alternativ(?:et)?|bogstav(?:et)?|bokstav(?:en)?|svar(?:et)?|"
+            r"valg(?:et)?"
+        ),
+        link=r"er|må være|bør være|lyder|blir|bliver|ser ud til at være|ser ut til å være",
+        soft=(
+            r"mulighed(?:en)?|alternativ(?:et)?|sandsynligvis|sannsynligvis|trolig|nok|altså|tydeligvis|svaret|"
+            r"det|er|formentlig"
+        ),
+        choose=(
+            r"(?:jeg )?(?:vælger|velger|vil sige|vil si|ville sige|ville si|ville velge|ville vælge|tror|gætter på|"
+            r"gjetter på|mener)(?:,? (?:at|det))*(?: (?:det|svaret))?(?: er)?"
+        ),
+        right_after=(
+            r"(?:er|virker|må være|synes|ser ud til at være)(?: (?:det|den|mest|helt|mitt|mit|nok))*"
+            r" (?:rigtige?t?|riktige?|rett|korrekte?|sandt?|sant|bedst|best|svaret|svar|sandsynlige?|sannsynlige?)|"
+            r"(?:stemmer|passer)(?: bedst| best)?(?! ikke)"
+        ),
+        therefore=r"det (?:er|må være|blir|bliver)|altså|derfor|således|dermed|men",
+        perhaps=r"måske|kanskje|sandsynligvis|sannsynligvis|muligvis|muligens|trolig|det kan være",
+        final=r"endelige?|endelig",
+        join=r"eller|og|samt",
+        because=r"fordi|siden|da|ettersom|ifølge|på grund af|på grunn av",
+        not_=(
+            r"ikke|hverken|verken|hvis|dersom|undtagen|unntatt|bortset fra|bortsett fra|i stedet for|udelukker|"
+            r"utelukker|aldri|aldrig|ingen|intet"
+        ),
+        denied=(
+            r"(?:er|virker|kan|stemmer|passer)? ?(?:også |tydeligvis |helt |det )*(?:ikke|forkerte?|feil|galt?|"
+            r"usand|usant|falsk|udelukket|utelukket)(?!\p{L})"
+        ),
+        fill=r"er|det|den|at|mulighed(?:en)?|alternativ(?:et)?|rigtige?|riktige?|svaret|tror|sikker|på|jeg|både",
+        condition=r"hvis |dersom ",
+        case=r"hvis det|ellers",
+        right=r"rigtige?|riktige?|korrekte?",
+        survey=r"hver mulighed|hvert alternativ|en ad gangen|én etter én",
+        revision=r"vent(?=[,.!])|nei,|nej,|undskyld|beklager|rettelse|faktisk|jeg mener",
+    ),
+    "Finnish": Language(
+        answer=(
+            r"(?:oikea |lopullinen |oikein )*vastau(?:s|kseni|ksesi)(?: on)?|(?:oikea|paras) (?:vaihtoehto|"
+            r"valinta)(?: on)?"
+        ),
+        option=r"vaihtoehto|kirjain|vastaus|valinta",
+        link=r"lienee|täytyy olla",
+        soft=r"vaihtoehto|todennäköisesti|luultavasti|selvästi|siis|varmasti|se on",
+        choose=(
+            r"valitsen|valitsisin|(?:luulen|uskon|arvelen|sanoisin)(?:,? että)?(?: se on| vastaus on)?|"
+            r"mielestäni(?: se on)?"
+        ),
+        right_after=(
+            r"(?:on|lienee|vaikuttaa|tuntuu)(?: (?:se|siis|selvästi|kaikkein|minun))* (?:oikein|oike\p{L}+|paras|"
+            r"totta|vastaus|todennäköisi\p{L}+|sopivin)|pitää paikkansa"
+        ),
+        therefore=r"se on|se täytyy olla|siis|joten|näin ollen|siksi|vaan",
+        perhaps=r"ehkä|luultavasti|todennäköisesti|mahdollisesti|kenties",
+        final=r"lopullinen",
+        join=r"tai|ja|että|sekä",
+        because=r"koska|sillä|joten|on",
+        not_=r"ei|eivät|eikä|jos|paitsi|sen sijaan|en usko",
+        denied=r"(?:ei|eivät)(?!\p{L})|(?:on|ovat) (?:myös )?(?:väärin|väärä\p{L}*|virheellinen)",
+        fill=r"ole|se|että|vaihtoehto|oikea|vastaus|sekä",
+        condition=r"jos ",
+        case=r"muuten",
+        right=r"oikea|oikein",
+        revision=r"odota|anteeksi|korjaus|tai siis",
+    ),
+    "Czech and Slovak": Language(
+        answer=(
+            r"(?:správn\p{L}+ |moje |konečn\p{L}+ )*(?:odpověď|odpovědí|odpoveď)|správn\p{L}+(?: (?:možnost|možnosť|"
+            r"varianta|volba|voľba))?|nejlepší (?:možnost|odpověď)|řešení|riešenie"
+        ),
+        option=r"možnos[tť]|variant[au]?|písmeno|odpověď|odpoveď|volba|voľba",
+        link=r"je|bude|zní|musí být|by měla být|musí byť",
+        soft=r"možnos[tť]|varianta|pravděpodobně|pravdepodobne|zřejmě|asi|tedy|jasně|určitě|je|to",
+        choose=(
+            r"vyb[íie]r[áa]m|volím|zvolil\p{L}? bych|vybral\p{L}? bych|zvolím|tipuji|řekl\p{L}? bych|(?:myslím|"
+            r"domnívám se|soudím|věřím|verím)(?: si)?(?:,? že)?(?: je)?(?: to)?(?: je)?|podle m[eě](?: je to)?"
+        ),
+        right_after=(
+            r"(?:je|se zdá|se jeví|musí být|sa zdá)(?: (?:ta|to|nejvíce|být|ako|jako|moje))* (?:správn\p{L}+|"
+            r"odpově\p{L}+|pravdiv\p{L}+|nejlepší|nejpravděpodobnější|pravda)"
+        ),
+        therefore=r"je to|to je|musí to být|takže|tedy|proto|teda|preto|nýbrž|zbývá",
+        perhaps=r"možná|asi|pravděpodobně|pravdepodobne|snad|může to být",
+        final=r"konečn\p{L}+|finální",
+        join=r"nebo|alebo|(?-i:a(?= [A-Z](?!\p{L})))|či|i|ani",
+        because=r"protože|neboť|jelikož|pretože|lebo|podle|na|v",
+        not_=r"ne|není|nie|ani|kromě|okrem|pokud|jestli|ak|místo|namiesto|vylučuji|nejsem si jist\p{L}*",
+        denied=(
+            r"(?:je|jsou|to|sú)? ?(?:také |zjevně )?(?:ne|není|nie|nesprávn\p{L}+|špatn\p{L}+|chybn\p{L}+|"
+            r"vyloučen\p{L}+|nejsou)(?!\p{L})"
+        ),
+        fill=r"je|to|že|možnos[tť]|správn\p{L}+|odpověď|odpoveď",
+        condition=r"pokud |jestli |ak |když ",
+        case=r"jinak|inak",
+        right=r"správn\p{L}+",
+        revision=r"počkat|počkej|ne,|nie,|vlastně|oprava|pardon|omlouvám se",
+    ),
+    "Greek": Language(
+        answer=(
+            r"(?:σωστή |τελική |ορθή )*(?:απάντηση|απάντησή|απάντησης)(?: μου)?|(?:σωστή|σωστό|ορθή|καλύτερη)"
+            r"(?: (?:επιλογή|λύση))?|επιλογή μου|λύση"
+        ),
+        option=r"επιλογή|γράμμα|απάντηση|περίπτωση",
+        link=r"είναι|θα είναι|πρέπει να είναι|φαίνεται να είναι|μάλλον είναι",
+        soft=r"μάλλον|πιθανώς|πιθανότατα|προφανώς|σίγουρα|επιλογή|είναι|η|το|ο|την|τη",
+        choose=(
+            r"επιλέγω|διαλέγω|θα (?:διάλεγα|επέλεγα|έλεγα)|(?:νομίζω|πιστεύω|θεωρώ|υποθέτω)(?: (?:ότι|πως))?"
+            r"(?: η απάντηση)?(?: είναι)?"
+        ),
+        right_after=(
+            r"(?:είναι|φαίνεται|μοιάζει|πρέπει να είναι)(?: (?:η|το|πιο|ξεκάθαρα|μάλλον|μου))* (?:σωστ\p{L}+|"
+            r"ορθ\p{L}+|απάντηση|αληθ\p{L}+|καλύτερ\p{L}+|πιθαν\p{L}+)"
+        ),
+        therefore=r"είναι|πρέπει να είναι|άρα|επομένως|οπότε|συνεπώς|αλλά|μένει",
+        perhaps=r"ίσως|μάλλον|πιθανώς|πιθανόν|μπορεί να είναι",
+        final=r"τελική|οριστική",
+        join=r"ή|και|είτε|ούτε",
+        because=r"επειδή|γιατί|διότι|αφού|καθώς|λόγω|είναι",
+        not_=r"δεν|όχι|ούτε|μη|εκτός|εκτός από|αν|εάν|αντί|αποκλείω|χωρίς",
+        denied=r"(?:είναι)? ?(?:επίσης )?(?:δεν|όχι|λάθος|λανθασμέν\p{L}+|εσφαλμέν\p{L}+|ψευδ\p{L}+)(?!\p{L})",
+        fill=r"είναι|η|το|ότι|επιλογή|σωστή|απάντηση",
+        condition=r"αν |εάν ",
+        right=r"σωστ\p{L}+|ορθ\p{L}+",
+        revision=r"περίμενε|όχι,|συγγνώμη|διόρθωση|μάλλον όχι|στην πραγματικότητα",
+    ),
+    "Hebrew": Language(
+        answer=r"ה?תשובה(?: ה?(?:נכונה|סופית|שלי|טובה ביותר))*|ה?אפשרות הנכונה|ה?בחירה שלי|ה?פתרון|הנכונה",
+        option=r"ה?אפשרות|ה?אות|ה?תשובה|סעיף|ה?בחירה",
+        link=r"היא|הוא|זה|זו|תהיה|חייבת להיות|צריכה להיות",
+        soft=r"כנראה|בוודאי|בבירור|אפשרות|כנראה ש\p{Hebrew}+|היא|סעיף",
+        choose=(
+            r"(?:אני )?(?:בוחרת?|אבחר|בחרתי)(?: ב)?|(?:אני )?(?:חושבת?|מאמינה?|סבורה?|מניחה?) ש(?:זה|זו|"
+            r"התשובה היא)|לדעתי(?: זה)?"
+        ),
+        right_after=(
+            r"(?:היא|הוא|זו|נראית|נראה)? ?(?:ה?כי |ביותר )?(?:ה?נכונה?|ה?תשובה(?: הנכונה)?|ה?מתאימה?|"
+            r"ה?סבירה?)(?!\p{L})"
+        ),
+        therefore=r"זה|זו|זאת|לכן|ולכן|אז|אלא|נשאר(?:ת)? רק|על כן|מכאן",
+        perhaps=r"אולי|כנראה|ייתכן ש\p{Hebrew}+|יכול להיות ש\p{Hebrew}+",
+        final=r"ה?סופית",
+        join=r"או|גם|וגם|ו",
+        because=r"כי|משום|מפני|מכיוון|בגלל|לפי|היא|נכונה?",
+        not_=r"לא|אינה|אינו|אין|איננה|אם|חוץ מ|מלבד|למעט|במקום|האם|ולא",
+        denied=r"(?:היא|הוא)? ?(?:גם )?(?:לא|אינה|אינו|איננה|שגויה?|ה?שגויה?|טעות|פסולה?)(?!\p{L})",
+        fill=r"היא|הוא|זה|נכון|התשובה|אפשרות|בחרתי|ב",
+        condition=r"אם ",
+        right=r"נכונה?",
+        revision=r"רגע|בעצם|לא,|סליחה|תיקון",
+    ),
+    "Persian": Language(
+        answer=r"(?:پاسخ|جواب)(?: (?:صحیح|درست|نهایی|من))*|(?:گزینه|گزینهٔ|گزینه‌ی|گزینه ی) (?:صحیح|درست)",
+        option=r"گزینه(?:ٔ|‌ی| ی)?|حرف|پاسخ|جواب",
+        link=r"عبارت است از|برابر است با|می ?باشد|همان",
+        soft=r"احتمالا|احتمالاً|قطعا|قطعاً|گزینه(?:ٔ|‌ی| ی)?|حتما",
+        choose=r"(?:فکر|گمان) می ?کنم(?: که)?(?: (?:پاسخ|جواب))?|به نظر من|من(?= [A-Za-z])|انتخاب من",
+        right_after=(
+            r"(?:گزینه )?(?:صحیح|درست|پاسخ|جواب|بهترین)(?: (?:صحیح|درست|گزینه|پاسخ))* ?(?=است|می ?باشد)|"
+            r"(?:را )?(?:انتخاب می ?کنم|برمی ?گزینم)"
+        ),
+        therefore=r"بنابراین|پس|در نتیجه|بلکه|یعنی",
+        perhaps=r"شاید|احتمالا|احتمالاً|ممکن است",
+        final=r"نهایی",
+        join=r"یا|و|هم",
+        because=r"زیرا|چون|چرا|است|را|به دلیل|صحیح|درست|می ?باشد",
+        not_=r"اگر|به جز|جز|بجز|به جای|نه|آیا",
+        denied=r"(?:هم |صحیح |درست |پاسخ |گزینه |جواب )*(?:نیست|نیستند|غلط|نادرست|اشتباه|نمی ?باشد)",
+        fill=r"گزینه",
+        condition=r"اگر ",
+        right=r"صحیح|درست",
+        revision=r"نه،|نه,|ببخشید|صبر کن|در واقع|اصلاح",
+    ),
+    "Romanian": Language(
+        answer=(
+            r"(?:r[ăa]spuns|r[ăa]spunsul)(?: (?:meu|corect|final|potrivit))*|(?:varianta|opțiunea|alegerea|"
+            r"litera) (?:corectă|potrivită|bună)|soluția"
+        ),
+        option=r"variant[ae]|opțiun(?:ea|e)|liter[ae]|r[ăa]spuns(?:ul)?",
+        link=r"este|ar fi|trebuie să fie|pare(?: a fi)?",
+        soft=r"probabil|cel mai probabil|clar|evident|sigur|varianta|opțiunea|litera|este|desigur",
+        choose=(
+            r"aleg|aș alege|optez pentru|selectez|(?:cred|consider|presupun)(?: că)?(?: (?:este|răspunsul este))?|"
+            r"aș spune(?: că este)?"
+        ),
+        right_after=(
+            r"(?:este|ar fi|pare(?: a fi)?|sunt)(?: (?:cel|cea|mai|clar|răspunsul|varianta))* (?:corect[ăe]?|"
+            r"adevărat[ăe]?|potrivit[ăe]?|bun[ăe]?|răspunsul|probabil[ăe]?)"
+        ),
+        therefore=r"este|deci|prin urmare|așadar|astfel|ci|rămâne|trebuie să fie",
+        perhaps=r"poate|probabil|posibil|ar putea fi",
+        final=r"final",
+        join=r"sau|și|ori|fie|cât și|nici",
+        because=r"pentru că|deoarece|fiindcă|întrucât|este|conform",
+        not_=r"nu|nici|dacă|except[âa]nd|cu excepția|în loc de|în afară de|exclud|fără|niciun|nicio",
+        denied=(
+            r"nu(?!\p{L})|(?:este|sunt)? ?(?:de asemenea )?(?:greșit[ăe]?|incorect[ăe]?|fals[ăe]?|"
+            r"exclus[ăe]?)(?!\p{L})"
+        ),
+        fill=r"este|că|varianta|opțiunea|răspunsul|corect|cred|sigur",
+        condition=r"dacă ",
+        case=r"altfel",
+        right=r"corect[ăe]?",
+        revision=r"stai|nu,|de fapt|scuze|corectez|mai bine zis",
+    ),
+    "Hungarian": Language(
+        answer=(
+            r"(?:helyes |végső |jó )*(?:válasz|válaszom|"
+            r"megoldás)(?-i:(?! az? \p{Ll}))(?: (?-i:a(?= [A-Z](?!\p{L}))))?|helyes (?:opció|"
+            r"lehetőség)(?: (?-i:a(?= [A-Z](?!\p{L}))))?|a választásom"
+        ),
+        option=r"válasz|opció|lehetőség|betű",
+        link=r"csak a|az",
+        soft=r"valószínűleg|egyértelműen|biztosan|tehát",
+        choose=r"szerintem|azt hiszem,?(?: hogy)?|úgy gondolom,?(?: hogy)?|választom(?: a)?|választásom(?: a)?",
+        right_after=(
+            r"(?:válasz |opció |lehetőség |betű )?(?:a |az )?(?:egyértelműen |leginkább |leg\p{L}+ )*(?:helyes|"
+            r"jó válasz|megfelelő|valószínűbb)(?!\p{L})|(?:-?[aeo]?t )?választ(?:om|anám)"
+        ),
+        therefore=r"tehát|ezért|vagyis|így|hanem|marad",
+        perhaps=r"talán|valószínűleg|esetleg|lehet,? hogy",
+        final=r"végső|végleges",
+        join=r"vagy|és|meg|illetve",
+        because=r"mert|mivel|hiszen|ugyanis",
+        not_=r"nem|sem|kivéve|helyett|kizárom|vajon",
+        denied=r"(?:válasz |opció |is |a |biztosan )*(?:nem|helytelen|hibás|rossz|hamis|kizárható)(?!\p{L})",
+        fill=r"az|hogy|helyes|válasz",
+        condition=r"ha ",
+        right=r"helyes",
+        revision=r"várj|nem,|bocsánat|pontosabban|valójában|javítok",
+    ),
+    "Bulgarian": Language(
+        answer=(
+            r"(?:верни\p{L}+ |правилни\p{L}+ |крайни\p{L}+ )*отговор(?:ът|а|ъ)?(?: ми)?|(?:верен|правилен|верният|"
+            r"правилният) вариант"
+        ),
+        option=r"вариант\p{L}*|опция\p{L}*|буква\p{L}*|отговор\p{L}*",
+        link=r"е|би трябвало да е|трябва да е|ще е",
+        soft=r"вероятно|най-вероятно|очевидно|явно|вариант|опция|буква|е",
+        choose=r"(?:аз )?избирам|бих избрал[а]?|(?:мисля|смятам|считам|предполагам)(?:,? че)?(?: отговорът)?(?: е)?",
+        right_after=(
+            r"(?:е|изглежда|са)(?: (?:най-|моят|явно))* ?(?:верен|верни\p{L}+|правил\p{L}+|вярн\p{L}+|верн\p{L}+|"
+            r"отговор\p{L}*|най-\p{L}+)"
+        ),
+        therefore=r"следователно|затова|значит|така че|трябва да е|остава",
+        perhaps=r"може би|вероятно|навярно|сигурно",
+        final=r"крайни\p{L}+|окончател\p{L}+",
+        join=r"или|и|нито",
+        because=r"защото|тъй като|понеже|е",
+        not_=r"не|нито|освен|ако|вместо|без|изключвам|дали",
+        denied=r"(?:е|са)? ?(?:също )?(?:не|греш\p{L}+|погреш\p{L}+|неправил\p{L}+|невер\p{L}+)(?!\p{L})",
+        fill=r"е|че|вариант|отговорът|верният|мисля",
+        condition=r"ако ",
+        right=r"верен|правилен",
+        revision=r"чакай|не,|всъщност|поправка|извинявай\p{L}*",
+    ),
+    "Croatian and Serbian": Language(
+        answer=(
+            r"(?:točan |tačan |ispravan |pravi |moj |konačan )*odgovor|(?:točna|tačna|ispravna) (?:opcija|"
+            r"varijanta|tvrdnja)|rješenje|rešenje"
+        ),
+        option=r"opcij[ae]|slovo|odgovor|varijanta",
+        link=r"je|bi bio|mora biti|glasi",
+        soft=r"vjerojatno|verovatno|očito|očigledno|sigurno|opcija|slovo|je|to",
+        choose=(
+            r"biram|odabrao bih|odabrala bih|izabrao bih|izabrala bih|(?:mislim|smatram|vjerujem|"
+            r"verujem)(?:,? da)?(?: je)?(?: to)?(?: odgovor)?"
+        ),
+        right_after=(
+            r"(?:je|se čini|su|izgleda)(?: (?:naj\p{L}+|moj|kao))* ?(?:točn\p{L}*|točan|tačn\p{L}*|tačan|"
+            r"ispravn\p{L}+|ispravan|odgovor|najvjerojatnij\p{L}|najbolj\p{L})"
+        ),
+        therefore=r"to je|dakle|stoga|zato|prema tome|već|nego|znači",
+        perhaps=r"možda|vjerojatno|verovatno|moglo bi biti",
+        final=r"konačan|konačni",
+        join=r"ili|i|te|ni|niti",
+        because=r"jer|zato što|budući|pošto|na|u|je",
+        not_=r"nije|ne|ni|niti|osim|ako|umjesto|umesto|nisu|isključujem",
+        denied=(
+            r"(?:je|su)? ?(?:također |takođe )?(?:nije|nisu|ne|netoč\p{L}+|netač\p{L}+|pogreš\p{L}+|"
+            r"neisprav\p{L}+|krivo)(?!\p{L})"
+        ),
+        fill=r"je|da|to|opcija|odgovor|točan|mislim",
+        condition=r"ako ",
+        right=r"točan|tačan|ispravan",
+        revision=r"čekaj|ne,|zapravo|ispravak|oprosti\p{L}*",
+    ),
+    "Bengali": Language(
+        answer=r"(?:সঠিক |চূড়ান্ত |আমার )*(?:উত্তর|উত্তরটি|জবাব)|সঠিক (?:বিকল্প|অপশন)",
+        option=r"বিকল্প|অপশন|উত্তর|অক্ষর",
+        link=r"হল|হলো|হচ্ছে|হবে",
+        soft=r"সম্ভবত|অবশ্যই|স্পষ্টতই|বিকল্প|অপশন|হল|হলো",
+        choose=r"আমি(?= [A-Za-z])|আমার মতে|আমি মনে করি(?: এটি)?|আমার মনে হয়(?: এটি)?",
+        right_after=(r"(?:ই |হল |হলো |সবচেয়ে )*(?:সঠিক|উত্তর|ঠিক|উপযুক্ত)(?! (?:নয়|না))|(?:কে |টি )?(?:বেছে|নির্বাচন)"),
+        therefore=r"তাই|সুতরাং|অতএব|এটি|বরং",
+        perhaps=r"সম্ভবত|হয়তো|হতে পারে",
+        final=r"চূড়ান্ত",
+        join=r"বা|অথবা|কিংবা|এবং|ও|আর",
+        because=r"কারণ|যেহেতু|সঠিক|হবে|হল|হলো|বেছে|নির্বাচন",
+        not_=r"না|নয়|যদি|ছাড়া|বাদে|পরিবর্তে",
+        denied=r"(?:সঠিক |উত্তর |ও )*(?:নয়|ভুল|না)(?![\p{L}\p{M}])",
+        fill=r"বিকল্প|উত্তর|সঠিক",
+        condition=r"যদি ",
+        right=r"সঠিক",
+        revision=r"না,|দাঁড়ান|আসলে|দুঃখিত",
+    ),
+    "Catalan": Language(
+        answer=r"respost(?:a|es)|(?:opció|lletra) (?:correcta|adequada)|la meva elecció",
+        option=r"opció|opcions|lletra|resposta",
+        link=r"és|seria|ha de ser|sembla(?: ser)?",
+        soft=r"probablement|clarament|la|el|opció|lletra|correcta|és",
+        choose=r"trio|triaria|escullo|escolliria|em quedo amb|crec que(?: és)?|diria que(?: és)?",
+        right_after=(
+            r"(?:és|seria|sembla|són) (?:(?:la|el|més|clarament|opció|resposta) )*(?:correct[ae]s?|certa|resposta|"
+            r"millor|probable|adequada)"
+        ),
+        therefore=r"és|per tant|així que|sinó|doncs",
+        perhaps=r"potser|probablement|possiblement",
+        because=r"perquè|ja que|és|segons",
+        not_=r"no|ni|tret de|llevat de|excepte|si|en lloc de|descarto|sense",
+        denied=r"no (?:és|són|pot)|(?:és|són)? ?(?:incorrect[ae]s?|fals[ae]?|errònia)(?!\p{L})",
+        fill=r"és|la|el|opció|que|resposta",
+        condition=r"si ",
+        right=r"correcta?",
+        join=r"o|i",
+        revision=r"espera|perdó|de fet|més ben dit",
+    ),
+    "Tagalog": Language(
+        answer=r"(?:tamang |huling |aking )*(?:sagot|kasagutan)(?: ko)?|tamang (?:pagpipilian|opsyon|titik)|tama",
+        option=r"opsyon|titik|pagpipilian|sagot",
+        link=r"ay",
+        soft=r"malamang|siguro|tiyak na|malinaw na|opsyon|titik",
+        choose=r"pinipili ko(?: ang)?|pipiliin ko(?: ang)?|sa tingin ko(?:,? ay)?|palagay ko(?:,? ay)?",
+        right_after=r"ang (?:tamang |pinaka\p{L}+ )?(?:sagot|tama|opsyon)(?!\p{L})|ay (?:tama|ang (?:tamang )?sagot)",
+        therefore=r"kaya|samakatuwid|kung gayon|kundi",
+        perhaps=r"marahil|siguro|baka|malamang",
+        final=r"huling",
+        join=r"o kaya|o|(?-i:at(?= [A-Z](?!\p{L})))",
+        because=r"dahil|sapagkat|kasi|ang|ay",
+        not_=r"hindi|maliban sa|kung|sa halip na|wala|hindi ang",
+        denied=r"(?:ay )?(?:hindi|mali)(?!\p{L})",
+        fill=r"ang|ay|opsyon|tamang|sagot",
+        condition=r"kung ",
+        right=r"tamang|tama",
+        revision=r"sandali|teka|pasensya|ay mali",
     ),
 }
 
