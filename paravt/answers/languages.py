@@ -28,6 +28,12 @@ class Language:
         case (`str`): What makes all that follows in a sentence one of several cases: `if it rains`.
         right (`str`): What an answer is called: `correct`.
         survey (`str`): What announces that the options are looked at one by one.
+        yes (`str`): What says of an option that it holds: `A: true`.
+        no (`str`): What says of an option that it does not hold: `A: false`.
+        all_ (`str`): What names all options: `everything`.
+        none (`str`): What names no option: `nothing`.
+        except_ (`str`): What sets the letter that follows apart: `except B`.
+        except_after (`str`): What sets the letter before it apart: `B以外`.
         revision (`str`): What takes back all that was said before: `wait, no`.
         spaced (`bool`): Whether words are written with spaces between them.
     """
@@ -51,6 +57,12 @@ class Language:
     case: str = ""
     right: str = ""
     survey: str = ""
+    yes: str = ""
+    no: str = ""
+    all_: str = ""
+    none: str = ""
+    except_: str = ""
+    except_after: str = ""
     revision: str = ""
     spaced: bool = True
 
@@ -91,7 +103,7 @@ LANGUAGES = {
             r"i'm (?:confident|sure|certain)(?: that)?"
         ),
         right_after=(
-            r"(?:matches|fits|applies|works)(?=[.!,]|$)|✅|✔|✓|☑|remains(?= *[.!]?$)|"
+            r"(?:matches|fits|applies|works)(?=[.!,]|$)|✅|✔|✓|☑|👍|remains(?= *[.!]?$)|"
             r"is (?:all that is |what is |the only one )?left\b|"
             r"(?:is|was|seems?(?: to be)?|looks|appears?(?: to be)?|must be|would be|has to be|are|sounds|"
             r"being) (?:(?:the|my|most|clearly|obviously|definitely|indeed|therefore|thus|only|likely|also|"
@@ -130,7 +142,7 @@ LANGUAGES = {
             r"false"
         ),
         denied=(
-            r"❌|✗|✘|✖|"
+            r"❌|✗|✘|✖|☐|🚫|👎|"
             r"(?:is|was|are|were|seems?|looks?|would be|can be|could be|must be|being|sounds)?\s?(?:also |"
             r"clearly |definitely |probably |obviously |both |all |simply |completely |just )*(?:not\b|"
             r"incorrect|wrong|false|ruled out|eliminated|excluded|out\b|inaccurate|unlikely|impossible|"
@@ -151,6 +163,14 @@ LANGUAGES = {
             r"one by one|"
             r"let's (?:analyze|analyse|consider|examine|evaluate|go through|look at|check)(?: the| all|"
             r" each)? (?:options|choices)"
+        ),
+        yes=r"yes|true|right|correct|(?-i:T)|✅|✔|✓|☑|○|◯|⭕",
+        no=r"no|nope|not|false|wrong|incorrect|untrue|(?-i:F)|❌|✗|✘|✖|×|☐|🚫",
+        all_=r"everything|every|all|each",
+        none=r"none|nothing|no(?: other)?(?: option| choice| answer)s?",
+        except_=(
+            r"except(?: for)?|but|other than|apart from|aside from|besides|save(?: for)?|excluding|"
+            r"with the exception of"
         ),
         revision=(
             r"wait|actually|no[,.]|nope|correction|scratch that|on second thoughts?|on reflection|sorry|"
@@ -199,6 +219,11 @@ LANGUAGES = {
         condition=r"如果|的话|若",
         case=r"如果|假如|若|否则",
         survey=r"逐[项一个条]|一一(?:分析|看)|依次|(?:分析|看看)(?:各|每)个?选项",
+        yes=r"对|對|是|正确|正確|符合",
+        no=r"错误?|錯誤?|否|不对|不對|不是|不正确|不正確|不符合?",
+        all_=r"都|全部?|均|所有|其[他它余]",
+        except_=r"除了?",
+        except_after=r"(?:选项)?(?:以外|之外)",
         revision=r"等等|不对,?|不对|更正|其实|实际上|哦不|等一下|重新考虑|再想想|改选",
         spaced=False,
     ),
@@ -232,6 +257,10 @@ LANGUAGES = {
         ),
         condition=r"の場合|なら|ならば",
         survey=r"(?:各|それぞれの?)選択肢を|一つずつ|順番に",
+        yes=r"正しい|正解|はい|合っている|正",
+        no=r"間違い|間違っている|誤り|不正解|いいえ|正しくない|誤",
+        all_=r"すべて|全て|全部|みな|他",
+        except_after=r"以外|を除",
         revision=r"いや、|いや,|いえ、|いえ,|訂正|待って|やっぱり|考え直|すみません",
         spaced=False,
     ),
@@ -261,6 +290,10 @@ LANGUAGES = {
         ),
         condition=r"인 경우|라면|이라면|일 경우",
         survey=r"각 (?:선택지|보기|항목)|하나씩|차례로",
+        yes=r"맞음|맞다|맞습니다|참|예|네|정답|옳음|옳다",
+        no=r"틀림|틀리다|틀렸습니다|틀린|거짓|아니요|아니오|오답",
+        all_=r"모두|전부|다|나머지",
+        except_after=r"[을를]? ?(?:제외|빼고)|(?:이?외)에?",
         revision=r"아니,|아니요,|잠깐|다시 생각|정정|사실은|아, ",
         spaced=False,
     ),
@@ -318,6 +351,11 @@ LANGUAGES = {
         case=r"de lo contrario|si no",
         right=r"correct[ao]",
         survey=r"cada (?:opción|una)|una por una|opción por opción",
+        yes=r"sí|verdader[oa]|correct[oa]|ciert[oa]",
+        no=r"no|fals[oa]|incorrect[oa]",
+        all_=r"tod[oa]s?",
+        none=r"ningun[oa]|ninguna opción|nada",
+        except_=r"excepto|salvo|menos",
         revision=r"espera|no,|mejor dicho|perdón|corrijo|pensándolo bien|en realidad|rectifico|un momento",
     ),
     "French": Language(
@@ -376,6 +414,11 @@ LANGUAGES = {
         case=r"sinon|autrement",
         right=r"correcte?|bonne",
         survey=r"chaque (?:option|proposition|réponse)|une par une|une à une",
+        yes=r"oui|vraie?|exacte?|juste|correcte?",
+        no=r"non|faux|fausse|inexacte?|incorrecte?",
+        all_=r"toute?s?|tous",
+        none=r"aucune?|rien",
+        except_=r"sauf|hormis|excepté|à part|à l['’]exception de",
         revision=(
             r"attendez|non,|en fait|pardon|plutôt,|je corrige|finalement|ou plutôt|à la réflexion|"
             r"je me trompe"
@@ -435,6 +478,11 @@ LANGUAGES = {
         case=r"sonst|andernfalls|ansonsten|falls|wenn|sofern",
         right=r"richtig\w*|korrekt\w*",
         survey=r"jede (?:option|antwort|möglichkeit)|einzeln durch|der reihe nach|nacheinander",
+        yes=r"ja|wahr|richtig|korrekt|stimmt|zutreffend",
+        no=r"nein|falsch|unwahr|inkorrekt|unzutreffend",
+        all_=r"alle[sn]?|jede\w?",
+        none=r"nichts|keine\w?",
+        except_=r"außer|bis auf|mit ausnahme von",
         revision=(
             r"moment|nein,|halt,|doch,|korrektur|ich meine|besser gesagt|eigentlich|ich korrigiere|warte|"
             r"genauer betrachtet"
@@ -485,6 +533,11 @@ LANGUAGES = {
         case=r"caso contrário|senão",
         right=r"corret[ao]|cert[ao]",
         survey=r"cada (?:opção|alternativa|uma)|uma a uma|uma por uma",
+        yes=r"sim|verdadeir[oa]|corret[oa]|cert[oa]",
+        no=r"não|fals[oa]|incorret[oa]|errad[oa]",
+        all_=r"tod[oa]s?|tudo",
+        none=r"nenhuma?|nada",
+        except_=r"exceto|salvo|menos|a não ser",
         revision=r"espera|não,|aliás|ou melhor|desculpe|corrigindo|na verdade|pensando bem|corrijo",
     ),
     "Italian": Language(
@@ -535,6 +588,11 @@ LANGUAGES = {
         case=r"altrimenti",
         right=r"corrett[ao]|giust[ao]",
         survey=r"(?:ogni|ciascuna) opzione|una per una",
+        yes=r"sì|ver[oa]|corrett[oa]|giust[oa]|esatt[oa]",
+        no=r"no|fals[oa]|sbagliat[oa]|errat[oa]|scorrett[oa]",
+        all_=r"tutt[eio]",
+        none=r"nessuna?|niente|nulla",
+        except_=r"tranne|eccetto|salvo|a parte",
         revision=r"aspetta|no,|anzi|cioè|scusa|correggo|ripensandoci|in realtà|mi correggo",
     ),
     "Russian": Language(
@@ -574,6 +632,11 @@ LANGUAGES = {
         case=r"если|иначе",
         right=r"правильн\w+|верн\w+",
         survey=r"кажд\w+ (?:вариант\w*|из)|по очереди|по порядку",
+        yes=r"да|верно|правда|правильно|истина",
+        no=r"нет|неверно|неправда|неправильно|ложь",
+        all_=r"вс[её]|любой",
+        none=r"ничего|ни один",
+        except_=r"кроме|за исключением|помимо",
         revision=r"стоп|нет,|точнее|вернее|погоди\w*|извините|на самом деле|поправка|хотя нет|подождите",
     ),
     "Arabic": Language(
@@ -581,7 +644,7 @@ LANGUAGES = {
             r"\w?(?:ال)?(?:إجابة|اجابة|جواب|حل|إجابتي|جوابي|اختيار|إجابته)(?: (?:ال)?(?:صحيحة?|نهائية?|أنسب|"
             r"أفضل|صواب))*|(?:ال)?خيار (?:ال)?(?:صحيح|أنسب|أفضل)|(?:ال)?صحيح"
         ),
-        option=r"(?:ال)?خيار|(?:ال)?حرف|(?:ال)?اختيار|(?:ال)?إجابة|رمز|(?:ال)?بديل",
+        option=r"(?:ال)?خيار(?:ات)?|(?:ال)?حرف|(?:ال)?اختيار|(?:ال)?إجابة|رمز|(?:ال)?بديل",
         link=r"هي|هو|تكون|يكون|ستكون|كانت?|تبدو|يبدو",
         soft=r"(?:ال)?خيار|(?:ال)?حرف|على الأرجح|بالتأكيد|ربما|بوضوح|غالبًا|هو|هي|أنها|أنه|بلا شك",
         choose=(r"أختار|اخترت|سأختار|أرجح|أعتقد(?: أن(?:ها|ه)?)?|أظن(?: أن(?:ها|ه)?)?|أرى(?: أن(?:ها|ه)?)?|أفضل"),
@@ -600,6 +663,10 @@ LANGUAGES = {
         condition=r"إذا |إن كان |في حال ",
         right=r"(?:ال)?صحيحة?",
         survey=r"كل (?:خيار|إجابة)|واحدا تلو الآخر",
+        yes=r"نعم|صحيحة?|صح|صواب",
+        no=r"لا|خطأ|خاطئة?|غير صحيحة?",
+        all_=r"كل|جميع|الكل",
+        except_=r"ما عدا|عدا|باستثناء|إلا|سوى",
         revision=r"لا،|لا,|عفوا|تصحيح|انتظر|في الواقع|بالأحرى|عذرا",
     ),
     "Hindi": Language(
@@ -625,6 +692,10 @@ LANGUAGES = {
         condition=r"अगर |यदि |तब ",
         right=r"सही",
         survey=r"प्रत्येक विकल्प|हर विकल्प|एक-एक करके",
+        yes=r"सही|हाँ|हां|सत्य|ठीक",
+        no=r"गलत|ग़लत|नहीं|असत्य",
+        all_=r"सभी|सब|बाकी",
+        except_after=r"को छोड़कर|के अलावा|के सिवाय?",
         revision=r"नहीं,|रुकिए|रुको|असल में|दरअसल|माफ़ कीजिए|माफ कीजिए|वास्तव में",
     ),
     "Vietnamese": Language(
@@ -657,6 +728,10 @@ LANGUAGES = {
         condition=r"nếu ",
         right=r"đúng",
         survey=r"từng (?:phương án|đáp án|lựa chọn)|lần lượt",
+        yes=r"đúng|có|chính xác",
+        no=r"sai|không|không đúng",
+        all_=r"tất cả|mọi|các",
+        except_=r"trừ|ngoại trừ|ngoài",
         revision=r"khoan|à không|không,|thực ra|xin lỗi|nhầm|đính chính",
     ),
     "Turkish": Language(
@@ -686,6 +761,10 @@ LANGUAGES = {
         ),
         condition=r"ise ",
         survey=r"her (?:seçeneği|şıkkı)|tek tek|sırayla",
+        yes=r"doğru|evet",
+        no=r"yanlış|hayır|doğru değil",
+        all_=r"hepsi|tümü|tüm|bütün|her şey|diğer\p{L}*",
+        except_after=r"(?:seçeneği |şıkkı )?(?:dışında(?:ki)?|hariç)",
         revision=r"hayır,|pardon|dur,|daha doğrusu|aslında|düzeltiyorum",
     ),
     "Dutch": Language(
@@ -712,6 +791,11 @@ LANGUAGES = {
         fill=r"het|de|is|dat|optie|denk|antwoord|zeker",
         condition=r"als |indien ",
         right=r"juiste?|correcte?",
+        yes=r"ja|waar|juist|goed|correct",
+        no=r"nee|onwaar|onjuist|fout|niet waar|niet juist",
+        all_=r"alle[sn]?|elke?",
+        none=r"niets|geen(?: enkele)?",
+        except_=r"behalve|uitgezonderd",
         revision=r"wacht|nee,|eigenlijk|correctie|sorry",
     ),
     "Polish": Language(
@@ -743,6 +827,11 @@ LANGUAGES = {
         fill=r"jest|to|że|opcja|odpowiedź|myślę|sądzę|wybieram",
         condition=r"jeśli |jeżeli |gdy ",
         right=r"poprawn\w+|prawidłow\w+",
+        yes=r"tak|prawda|poprawn[aey]|prawidłow[aey]|dobrze",
+        no=r"nie|fałsz|nieprawda|niepoprawn[aey]|nieprawidłow[aey]|źle|błędn[aey]",
+        all_=r"wszystk\p{L}+|każd\p{L}+",
+        none=r"nic|żadn\p{L}+",
+        except_=r"oprócz|poza|prócz|z wyjątkiem",
         revision=r"czekaj|nie,|właściwie|przepraszam|poprawka|jednak",
     ),
     "Indonesian": Language(
@@ -771,6 +860,10 @@ LANGUAGES = {
         fill=r"adalah|yang|opsi|pilihan|jawaban|benar|saya|memilih|pikir|yakin|bahwa",
         condition=r"jika |kalau |bila ",
         right=r"benar|tepat",
+        yes=r"benar|ya|betul|tepat",
+        no=r"salah|tidak|bukan|tidak benar",
+        all_=r"semua(?:nya)?|seluruh",
+        except_=r"kecuali|selain",
         revision=r"tunggu|bukan,|eh,|maaf|sebenarnya|ralat|maksud saya",
     ),
     "Thai": Language(
@@ -789,6 +882,10 @@ LANGUAGES = {
         denied=r"(?:ก็|นั้น)?(?:ไม่|ผิด)",
         fill=r"ข้อ|คือ|เป็น|ตัวเลือก",
         condition=r"ถ้า|หาก",
+        yes=r"ถูกต้อง|ถูก|ใช่|จริง",
+        no=r"ผิด|ไม่ถูกต้อง|ไม่ถูก|ไม่ใช่|เท็จ",
+        all_=r"ทั้งหมด|ทุก",
+        except_=r"ยกเว้น|นอกจาก",
         revision=r"เดี๋ยว|ไม่สิ|ขอแก้",
         spaced=False,
     ),
@@ -808,6 +905,10 @@ LANGUAGES = {
         denied=r"(?:[—–-]|це|є)?\s?(?:не|неправильн\w*|невірн\w*)(?!\p{L})",
         fill=r"що|це|варіант|відповідь|думаю",
         condition=r"якщо ",
+        yes=r"так|правильно|вірно|правда",
+        no=r"ні|неправильно|невірно|неправда|хибно",
+        all_=r"всі|усі|все",
+        except_=r"крім|окрім",
         revision=r"стоп|ні,|точніше|насправді",
     ),
     "Swedish": Language(
@@ -842,6 +943,11 @@ LANGUAGES = {
         case=r"om det|annars",
         right=r"rätta?|korrekta?",
         survey=r"varje alternativ|ett i taget",
+        yes=r"ja|sant|rätt|riktigt|korrekt",
+        no=r"nej|falskt?|fel|felaktigt?|inte rätt",
+        all_=r"all[at]|samtliga",
+        none=r"inget|ingen",
+        except_=r"utom|förutom",
         revision=r"vänta|nej,|förlåt|rättelse|egentligen|jag menar",
     ),
     "Danish and Norwegian": Language(
@@ -886,6 +992,11 @@ LANGUAGES = {
         case=r"hvis det|ellers",
         right=r"rigtige?|riktige?|korrekte?",
         survey=r"hver mulighed|hvert alternativ|en ad gangen|én etter én",
+        yes=r"ja|sandt?|sant|rigtigt?|riktig|korrekt",
+        no=r"nej|nei|falskt?|forkert|feil|galt?|usandt?",
+        all_=r"alle|alt",
+        none=r"intet|ingen|ingenting",
+        except_=r"undtagen|unntatt|bortset fra|bortsett fra|på nær",
         revision=r"vent(?=[,.!])|nei,|nej,|undskyld|beklager|rettelse|faktisk|jeg mener",
     ),
     "Finnish": Language(
@@ -915,6 +1026,10 @@ LANGUAGES = {
         condition=r"jos ",
         case=r"muuten",
         right=r"oikea|oikein",
+        yes=r"kyllä|oikein|totta|tosi",
+        no=r"väärin|epätosi|ei",
+        all_=r"kaikki",
+        except_=r"paitsi",
         revision=r"odota|anteeksi|korjaus|tai siis",
     ),
     "Czech and Slovak": Language(
@@ -947,6 +1062,10 @@ LANGUAGES = {
         condition=r"pokud |jestli |ak |když ",
         case=r"jinak|inak",
         right=r"správn\p{L}+",
+        yes=r"ano|áno|pravda|správně|správne|správn[áéý]",
+        no=r"ne|nie|nepravda|špatně|nesprávne|nesprávn[áéýě]|chybn[áéýě]",
+        all_=r"všechn\p{L}+|všetk\p{L}+|vše|všetko",
+        except_=r"kromě|okrem|až na|mimo",
         revision=r"počkat|počkej|ne,|nie,|vlastně|oprava|pardon|omlouvám se",
     ),
     "Greek": Language(
@@ -975,6 +1094,10 @@ LANGUAGES = {
         fill=r"είναι|η|το|ότι|επιλογή|σωστή|απάντηση",
         condition=r"αν |εάν ",
         right=r"σωστ\p{L}+|ορθ\p{L}+",
+        yes=r"ναι|σωστ[όή]|αληθ[έή]ς|αλήθεια",
+        no=r"όχι|λάθος|ψευδ[έή]ς|λανθασμέν[οη]",
+        all_=r"όλ[αες]\p{L}*|όλες",
+        except_=r"εκτός(?: από)?|πλην",
         revision=r"περίμενε|όχι,|συγγνώμη|διόρθωση|μάλλον όχι|στην πραγματικότητα",
     ),
     "Hebrew": Language(
@@ -987,19 +1110,23 @@ LANGUAGES = {
             r"התשובה היא)|לדעתי(?: זה)?"
         ),
         right_after=(
-            r"(?:היא|הוא|זו|נראית|נראה)? ?(?:ה?כי |ביותר )?(?:ה?נכונה?|ה?תשובה(?: הנכונה)?|ה?מתאימה?|"
+            r"(?:היא|הוא|זו|נראית|נראה)? ?(?:ה?כי |ביותר )?(?:ה?נכו(?:ן|נה)|ה?תשובה(?: הנכונה)?|ה?מתאימה?|"
             r"ה?סבירה?)(?!\p{L})"
         ),
         therefore=r"זה|זו|זאת|לכן|ולכן|אז|אלא|נשאר(?:ת)? רק|על כן|מכאן",
         perhaps=r"אולי|כנראה|ייתכן ש\p{Hebrew}+|יכול להיות ש\p{Hebrew}+",
         final=r"ה?סופית",
         join=r"או|גם|וגם|ו",
-        because=r"כי|משום|מפני|מכיוון|בגלל|לפי|היא|נכונה?",
+        because=r"כי|משום|מפני|מכיוון|בגלל|לפי|היא|נכו(?:ן|נה)",
         not_=r"לא|אינה|אינו|אין|איננה|אם|חוץ מ|מלבד|למעט|במקום|האם|ולא",
         denied=r"(?:היא|הוא)? ?(?:גם )?(?:לא|אינה|אינו|איננה|שגויה?|ה?שגויה?|טעות|פסולה?)(?!\p{L})",
         fill=r"היא|הוא|זה|נכון|התשובה|אפשרות|בחרתי|ב",
         condition=r"אם ",
-        right=r"נכונה?",
+        right=r"נכו(?:ן|נה)",
+        yes=r"כן|נכו(?:ן|נה)|אמת",
+        no=r"לא(?: נכו(?:ן|נה))?|שגויה?|טעות|שקר",
+        all_=r"הכל|כולם|כולן|כל|כל האפשרויות",
+        except_=r"חוץ מ|מלבד|למעט|פרט ל",
         revision=r"רגע|בעצם|לא,|סליחה|תיקון",
     ),
     "Persian": Language(
@@ -1022,6 +1149,10 @@ LANGUAGES = {
         fill=r"گزینه",
         condition=r"اگر ",
         right=r"صحیح|درست",
+        yes=r"بله|درست|صحیح",
+        no=r"خیر|نه|غلط|نادرست|اشتباه",
+        all_=r"همه|تمام|بقیه",
+        except_=r"به جز|بجز|جز|غیر از",
         revision=r"نه،|نه,|ببخشید|صبر کن|در واقع|اصلاح",
     ),
     "Romanian": Language(
@@ -1054,6 +1185,11 @@ LANGUAGES = {
         condition=r"dacă ",
         case=r"altfel",
         right=r"corect[ăe]?",
+        yes=r"da|adevărat|corect[ăe]?",
+        no=r"nu|fals|greșit[ăe]?|incorect[ăe]?",
+        all_=r"toate|tot",
+        none=r"niciuna|nimic",
+        except_=r"cu excepția|în afară de|mai puțin|exceptând",
         revision=r"stai|nu,|de fapt|scuze|corectez|mai bine zis",
     ),
     "Hungarian": Language(
@@ -1080,6 +1216,9 @@ LANGUAGES = {
         fill=r"az|hogy|helyes|válasz",
         condition=r"ha ",
         right=r"helyes",
+        yes=r"igen|igaz|helyes",
+        no=r"nem|hamis|helytelen|nem igaz",
+        all_=r"minden|mind|összes",
         revision=r"várj|nem,|bocsánat|pontosabban|valójában|javítok",
     ),
     "Bulgarian": Language(
@@ -1105,6 +1244,10 @@ LANGUAGES = {
         fill=r"е|че|вариант|отговорът|верният|мисля",
         condition=r"ако ",
         right=r"верен|правилен",
+        yes=r"да|вярно|правилно|истина",
+        no=r"не|грешно|невярно|неправилно",
+        all_=r"всички|всичко",
+        except_=r"освен|без",
         revision=r"чакай|не,|всъщност|поправка|извинявай\p{L}*",
     ),
     "Croatian and Serbian": Language(
@@ -1136,6 +1279,10 @@ LANGUAGES = {
         fill=r"je|da|to|opcija|odgovor|točan|mislim",
         condition=r"ako ",
         right=r"točan|tačan|ispravan",
+        yes=r"da|točno|tačno|ispravno|istina",
+        no=r"ne|netočno|netačno|pogrešno|neispravno|laž",
+        all_=r"sve|svi|sva",
+        except_=r"osim",
         revision=r"čekaj|ne,|zapravo|ispravak|oprosti\p{L}*",
     ),
     "Bengali": Language(
@@ -1155,6 +1302,10 @@ LANGUAGES = {
         fill=r"বিকল্প|উত্তর|সঠিক",
         condition=r"যদি ",
         right=r"সঠিক",
+        yes=r"সঠিক|হ্যাঁ|সত্য|ঠিক",
+        no=r"ভুল|না|মিথ্যা",
+        all_=r"সব|সবগুলি|সকল|বাকি",
+        except_after=r"ছাড়া|বাদে",
         revision=r"না,|দাঁড়ান|আসলে|দুঃখিত",
     ),
     "Catalan": Language(
@@ -1176,6 +1327,11 @@ LANGUAGES = {
         condition=r"si ",
         right=r"correcta?",
         join=r"o|i",
+        yes=r"sí|cert[a]?|vertader[a]?|correct[ae]?",
+        no=r"no|fals[a]?|incorrect[ae]?",
+        all_=r"tot|totes|tots",
+        none=r"cap|res",
+        except_=r"excepte|tret de|llevat de",
         revision=r"espera|perdó|de fet|més ben dit",
     ),
     "Tagalog": Language(
@@ -1195,6 +1351,10 @@ LANGUAGES = {
         fill=r"ang|ay|opsyon|tamang|sagot",
         condition=r"kung ",
         right=r"tamang|tama",
+        yes=r"oo|tama|totoo",
+        no=r"hindi|mali",
+        all_=r"lahat",
+        except_=r"maliban sa",
         revision=r"sandali|teka|pasensya|ay mali",
     ),
 }
@@ -1202,7 +1362,7 @@ LANGUAGES = {
 
 def pattern_of(field: str) -> str:
     """The alternation of what all languages have in a field, whole words where words have spaces between them."""
-    name = "not_" if field == "not" else field
+    name = f"{field}_" if field in ("not", "all", "except") else field
     spaced = [words for language in LANGUAGES.values() if language.spaced and (words := getattr(language, name))]
     dense = [words for language in LANGUAGES.values() if not language.spaced and (words := getattr(language, name))]
     whole = rf"(?<![\p{{L}}\p{{M}}])(?:{'|'.join(spaced)})(?![\p{{L}}\p{{M}}])" if spaced else ""
