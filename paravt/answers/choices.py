@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import regex
 
@@ -38,7 +38,7 @@ _CLOSE = r"[)\]}>\"'“”‘’«»」』】》]{0,4}"
 # Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D.
 _LETTER = (
     r"(?<![\p{Latin}\d]|[\p{Latin}\d][-'’&]|(?<!\p{Latin})\p{Latin}[–—~])[A-Za-z]"
-    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|[-&]\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
+    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|-[\p{Latin}\d]|&\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
 )
 _OPTION = pattern_of("option")
 _OR = pattern_of("join")
@@ -52,6 +52,8 @@ _CLAUSE = rf",? (?!{_LATE})(?-i:\p{{Ll}})|,? is (?!possible)"
 _WORD_CLAUSE = rf"(?<=[AEIOUY]) (?!{_LATE})(?-i:\p{{Ll}})"
 LETTERS = rf"(?P<letters>(?>{_ITEM}(?>{_JOINED}{_ITEM}(?!{_WORD_CLAUSE})|{_NEXT}{_ITEM}(?!{_CLAUSE})){{0,7}}))"
 
+_MARK = "[✅✔✓☑👍❌✗✘✖☐🚫👎]"
+
 # Words of one letter, in English and its neighbours: before another word they are no labels.
 _WORD_LETTERS = "AEIOUY"
 _BEGINNINGS = r"(?:the|this|that|these|he|she|it|they|there|an|was|is|are|both|i|my)\b"  # of another clause
@@ -62,7 +64,7 @@ _CONNECTIVE = regex.compile(
     regex.IGNORECASE,
 )
 _NOUN = regex.compile(  # what follows the article of "a 3-D film", "a (short) film", "a ... film"
-    r"\s[\d$€£#\"'“‘«]|\s\((?!the )|\s?(?:\.\.+|…)\s?\p{Ll}|\s[–—-]\s\p{Ll}+[ ,]"
+    rf"\s(?:{_MARK}|[\d$€£#\"'“‘«]|\((?!the ))|\s?(?:\.\.+|…)\s?\p{{Ll}}|\s[–—-]\s\p{{Ll}}{{1,20}}[ ,]"
 )
 
 _NOT = pattern_of("not")
@@ -71,12 +73,14 @@ _DENIED_BEFORE = regex.compile(
     rf"{_NOT}(?:, (?:dass|что|że|що)\b)? ?(?:{_FILL}){{0,5}}[(\[\"'“‘«「]? ?\Z", regex.IGNORECASE
 )
 _DENIED_AFTER = regex.compile(
-    rf"{_CLOSE}[\s:–—-]{{0,3}}{pattern_of('denied')}(?:(?<=\p{{So}})|(?! (?:the |option )?(?-i:[A-Z])\b))"  # "B, not A"
+    rf"{_CLOSE}[\s:–—-]{{0,3}}{pattern_of('denied')}"
+    r"(?:(?<=\p{So})|(?! (?:the |option )?(?-i:[A-Z])\b))"  # but: "B, not A"
     rf"|\s{pattern_of('condition')}|\?\s?{_NOT}",
     regex.IGNORECASE,
 )
 _EXPLAINED = regex.compile(  # what is no denial in "the answer is A: no one moves"
-    rf"{_CLOSE}\s?[:–—-]\s?{pattern_of('denied')}\s(?!{pattern_of('because')})\p{{L}}", regex.IGNORECASE
+    rf"{_CLOSE}\s?[:–—-]\s?{pattern_of('denied')}\s(?!{pattern_of('because')}|{pattern_of('right')})\p{{L}}",
+    regex.IGNORECASE,
 )
 _DENIED_THING = regex.compile(
     rf"{_NOT}(?: [^\s.,;:]+){{0,4}} ?\((?:{_OPTION} )?$", regex.IGNORECASE
@@ -227,11 +231,12 @@ _OTHERS = rf"(?:,? (?:{_OPTION}|of|the|th?ese|them|others?|les|las|los|a[ns]dere
 _ALL, _EXCEPT = pattern_of("all"), pattern_of("except")
 _DENIED = pattern_of("denied")
 _ALL_BUT = (
-    rf"{_ALL}{_OTHERS},? ?{_EXCEPT} ?{LETTERS},? ?{_DENIED}"  # everything except B is wrong
+    rf"(?:{_ALL}{_OTHERS},? ?{_EXCEPT} ?{LETTERS},? ?{_DENIED}"  # everything except B is wrong
     rf"|(?:{_EXCEPT} ?{LETTERS}|{LETTERS} ?{pattern_of('except_after')})"  # except B, all are wrong
     rf"\p{{L}}{{0,3}}?[\s,]{{0,3}}{_ALL}{_OTHERS} ?{_DENIED}"
     rf"|{_ALL}{_OTHERS} ?{_DENIED},? {_EXCEPT} ?{LETTERS}(?!{_CLOSE} ?{_DENIED})"  # all are wrong except B
     rf"|{pattern_of('none')}{_OTHERS},? {_EXCEPT} ?{LETTERS} ?{pattern_of('right_after')}"  # none but B is right
+    r")(?! ?\?)"
 )
 _VERDICT = r"(?P<letters>{letter}){close}\s?(?:[.:,=–—-]{{1,2}}\s?)?{word}(?=\s?(?:[^\p{{L}}\p{{M}}\s\d'’-]|$))"
 _YES, _NO = (_VERDICT.format(letter=_LETTER, close=_CLOSE, word=pattern_of(field)) for field in ("yes", "no"))
@@ -404,7 +409,6 @@ _STRUCK = regex.compile(
 _MARKUP = regex.compile(r"[*_`$~]+|^#+|\\[()\[\]]|</?(?:strong|em|span|code)>", regex.MULTILINE)
 _TAG = regex.compile(r"</?[A-Za-z_]{2,20}\s?/?>")
 _ALONE = regex.compile(r"[\s(\[{\"'“<«「【]*([A-Za-z])[\s)\]}\"'”>»」】.:,;!?。]*")
-_MARK = "[✅✔✓☑👍❌✗✘✖☐🚫👎]"
 _MARKED = regex.compile(rf"({_MARK})\s?([(\[]?[A-Z](?![\p{{L}}\d])[)\]]?)[.:]?(?!\s?(?:{_OR}|[,/&+])\s?[(\[]?[A-Z]\b)")
 _LETTER_LAST = regex.compile(r"(?<![\p{L}\d])[A-Z][)\]]?[.:]?\s?$")
 _DECORATION = regex.compile(rf"(?!{_MARK})\p{{Emoji_Presentation}}|[➡➜➤▶►☞★☆●◉◆]")
@@ -521,8 +525,8 @@ def _with_marks_after_letters(text: str) -> str:
 
 def _decide(text: str, labels: Sequence[str], forms: Sequence[Form], beside: int) -> tuple[str | None, str | None]:
     """
-    What the first form says that says anything, and its name. What needs other words beside it needs them at `beside`
-    letters, and says nothing for sure if there are fewer.
+    What the first form says that says anything, and its name. What needs other words beside it needs them at
+    `beside` letters, and says nothing for sure if there are fewer.
     """
     surveyed = _SURVEY.search(text)
     for form in forms:
@@ -562,40 +566,43 @@ def _last_word(text: str, statements: list[Statement]) -> list[Statement]:
 
 _ASSENT = regex.compile(rf"(?:{pattern_of('yes')}|{pattern_of('no')})(?!\p{{L}})", regex.IGNORECASE)
 _DENIAL = regex.compile(rf"{_NOT}|{pattern_of('no')}|{pattern_of('none')}|{_DENIED}", regex.IGNORECASE)
-_BETWEEN = rf"(?:[\s,;.|/(]|{_OR}){{1,6}}"
+_BETWEEN = regex.compile(rf"(?:[\s,;.|/(]|{_OR}){{0,6}}", regex.IGNORECASE)
+_JUDGED = regex.compile(rf"\s?(?:{_DENIED}|{pattern_of('right_after')})", regex.IGNORECASE)
 
 
 def _without_own_words(text: str, names: Mapping[str, str]) -> str:
     """
-    A text without the options where it only repeats them, `A. Yes B. No`, and without the words of an option that would
-    deny its letter: `B: No`.
+    A text without the options where it only repeats them, `A. Yes B. No`, and without the words of an option that
+    would deny its letter: `B: No`.
     """
-    own = {label: rf"(?<![\p{{L}}\d]){label}{_CLOSE}[\s:.=–—-]{{1,3}}{_spelt(name)}" for label, name in names.items()}
-    first, second, *more = [*own.values(), "", ""] if len(own) > 1 else ["", ""]
-    if second:
-        rest = "".join(rf"(?:{_BETWEEN}{pair})?" for pair in more if pair)
-        repeated = rf"{first}{_BETWEEN}{second}{rest}(?!\s?{_DENIED}|\s?{pattern_of('right_after')})"
-        without = regex.sub(repeated, " ", text, flags=regex.IGNORECASE)
-        if not any(regex.search(pair, without, regex.IGNORECASE) for pair in own.values()):
-            text = without
-    for label, name in names.items():
-        if _DENIAL.match(name):
-            text = regex.sub(own[label], f"{label}.", text, flags=regex.IGNORECASE)
-            reversed_pair = rf"\A{_spelt(name)}[\s,.:(–—-]{{1,3}}{label}[).]*\Z"
-            text = regex.sub(reversed_pair, label, text, flags=regex.IGNORECASE)
+    places = sorted(
+        (Place(label, *match.span()) for label, name in names.items() for match in _with_letter(label, name, text)),
+        key=lambda place: place.start,
+    )
+    gaps = [text[place.end : after.start] for place, after in pairwise(places)]
+    if gaps and all(map(_BETWEEN.fullmatch, gaps)) and not _JUDGED.match(text, places[-1].end):
+        return text[: places[0].start] + text[places[-1].end :]
+    for place in reversed(places):
+        if _DENIAL.match(names[place.label]):
+            text = f"{text[: place.start]}{place.label},{text[place.end :]}"
     return text
 
 
-def _spelt(name: str) -> str:
-    """A pattern for an option's words."""
+def _with_letter(label: str, name: str, text: str) -> Iterator[regex.Match]:
+    """Where a text has an option's letter and words together: `B: No`, or as a whole `No (B)`."""
     words = unicodedata.normalize("NFKC", name).replace("’", "'").split()
-    return r"\s".join(map(regex.escape, words)) + r"(?![\p{L}\p{M}\d])"
+    spelt = r"\s".join(map(regex.escape, words)) + r"(?![\p{L}\p{M}\d])"
+    pattern = (
+        rf"(?<![\p{{L}}\d]){label}{_CLOSE}[\s:.=–—-]{{1,3}}{spelt}|\A{spelt}[\s,.:(–—-]{{1,3}}{label}(?=[).]{{0,2}}\Z)"
+    )
+    return regex.finditer(pattern, text, regex.IGNORECASE) if words else iter(())
 
 
 _CLAUSE_END = regex.compile(r"[.,;:!?。，；、！？\n]|\b(?:but|so|because|sondern|sino|mais|mas|ma|но)\b|而是")
 _EITHER = regex.compile(
     r"(?<!\p{L})(?:or|oder|ou|o|или|либо|أو|या|hoặc|veya|of)\s+$|(?:或者?|還是|还是|または|또는)\s*$"
 )
+_BY_ITSELF = regex.compile(rf"(?:^|[.,;:!?/&]|{_PERHAPS}|(?:{_OR} ?)?also|{_OR})\s*$", regex.IGNORECASE)
 _DENIED_NAME_BEFORE = regex.compile(rf"{_NOT}(?:\s?\S+){{0,3}}\s*$", regex.IGNORECASE)
 _DENIED_NAME_AFTER = regex.compile(rf"\s?(?:{pattern_of('denied')})", regex.IGNORECASE)
 
@@ -642,10 +649,8 @@ def _places(text: str, label: str, name: list[str]) -> Iterator[Place]:
 def _denies_name(text: str, start: int, end: int) -> bool:
     """Whether an option's words are denied where they stand; an option that is itself a `no` must stand by itself."""
     if regex.fullmatch(_NOT, text[start:end]):
-        alone = regex.search(
-            rf"(?:^|[.,;:!?/&]|{_PERHAPS}|(?:{_OR} ?)?also|{_OR})\s*$", text[:start], regex.IGNORECASE
-        )
-        denied = regex.search(rf"{_NOT}\s*$", text[:start], regex.IGNORECASE)
-        return not alone or denied is not None or regex.match(r"\s?\w", text[end:]) is not None
+        before = text[max(0, start - 80) : start]
+        alone = _BY_ITSELF.search(before) and not regex.search(rf"{_NOT}\s*$", before, regex.IGNORECASE)
+        return not alone or regex.match(r"\s?\w", text[end:]) is not None
     clause = _CLAUSE_END.split(text[max(0, start - 80) : start])[-1]
     return bool(_DENIED_NAME_BEFORE.search(clause) or _DENIED_NAME_AFTER.match(text, end))

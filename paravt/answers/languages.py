@@ -151,7 +151,7 @@ LANGUAGES = {
             r"fails"
         ),
         fill=(
-            r"that|the|it|is|its|it's|be|sure|certain|think|believe|say|choose|choosing|pick|select|go|going|"
+            r"that|the|case|it|is|its|it's|be|sure|certain|think|believe|say|choose|choosing|pick|select|go|going|"
             r"with|to|would|could|should|must|can|(?-i:an?)|at|all|really|even|necessarily|for|of|whether|if|"
             r"either|was|convinced|confident|definitely|just|only|likely|possible|means?|seem|look|like|want"
         ),
