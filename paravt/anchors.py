@@ -85,8 +85,11 @@ class ParsedTurn:
 
 def token_texts(ids: Sequence[int], tokenizer) -> list[str]:
     """The text that each token adds. Characters split over tokens go to the token that completes them."""
-    hidden = {i for i, token in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
-              if not _TAG.fullmatch(token)}  # fmt: skip
+    hidden = {
+        i
+        for i, token in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+        if not _TAG.fullmatch(token)
+    }
 
     def decode(part):
         return tokenizer.decode([i for i in part if i not in hidden], clean_up_tokenization_spaces=False)
@@ -144,9 +147,11 @@ def parse_turn(
     calls = parse_tool_calls(text)
     marks = _marks(text, calls)
     good_calls = [
-        call for call in calls if _is_closed(text, call)
+        call
+        for call in calls
+        if _is_closed(text, call)
         and (isinstance(call, ToolCall) or is_tool is not None and _calls_other_tool(_text_of(text, call), is_tool))
-    ]  # fmt: skip
+    ]
     tags = [tag for call in good_calls for tag in _call_tags(call)]
 
     think_tags = _well_formed_think(text, marks)

@@ -70,6 +70,12 @@ class ParaGRPOConfig(GRPOConfig):
         max_report_length (`int`, *optional*, defaults to `512`):
             Most new tokens of a sub-agent.
 
+        > Parameters that control passes
+
+        packing (`bool`, *optional*, defaults to `True`):
+            Whether rows that share a prompt are computed as one, and each frame once a step, where the model allows
+            it. What comes out is the same. `per_device_train_batch_size` should be a multiple of `num_generations`.
+
         > Parameters that control rewards
 
         format_weight (`float`, *optional*, defaults to `1.0`):
@@ -109,6 +115,9 @@ class ParaGRPOConfig(GRPOConfig):
     )
     snap_overview: bool = field(
         default=False, metadata={"help": "Whether key frames may stand in for overview frames near them: cheaper."}
+    )
+    packing: bool = field(
+        default=True, metadata={"help": "Whether rows that share a prompt are computed as one, and each frame once."}
     )
     format_weight: float = field(default=1.0, metadata={"help": "Weight of the graded format reward."})
     tool_weight: float = field(default=1.0, metadata={"help": "Weight of the tool reward."})

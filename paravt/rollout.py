@@ -88,10 +88,19 @@ class ParallelRollout:
     def from_config(cls, config) -> "ParallelRollout":
         """The rollout of a [`ParaGRPOConfig`], or of [`RolloutSettings`]."""
         names = (
-            "think_prefix", "dispatch", "max_turns", "max_calls_per_turn", "max_calls", "max_turn_length",
-            "max_report_length", "crop_fps", "crop_frames", "max_pixels", "video_backend",
+            "think_prefix",
+            "dispatch",
+            "max_turns",
+            "max_calls_per_turn",
+            "max_calls",
+            "max_turn_length",
+            "max_report_length",
+            "crop_fps",
+            "crop_frames",
+            "max_pixels",
+            "video_backend",
             "chat_template_kwargs",
-        )  # fmt: skip
+        )
         return cls(**{name: getattr(config, name) for name in names})
 
     def __call__(self, prompts: list[list[dict]], trainer) -> dict[str, list]:

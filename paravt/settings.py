@@ -132,9 +132,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for one in fields(RolloutSettings):
         default = "" if one.name == "prompt" else f"; {one.default} unless saved beside the weights"
         parser.add_argument(
-            f"--{one.name}", type=readers.get(one.type, one.type), choices=one.metadata.get("choices"),
+            f"--{one.name}",
+            type=readers.get(one.type, one.type),
+            choices=one.metadata.get("choices"),
             help=one.metadata["help"] + default,
-        )  # fmt: skip
+        )
 
 
 def given_flags(options: argparse.Namespace) -> dict:

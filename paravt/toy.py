@@ -23,9 +23,13 @@ from .tools import resolve
 
 
 COLOURS = {
-    "red": (220, 40, 40), "green": (40, 200, 60), "blue": (50, 70, 230),
-    "yellow": (230, 220, 50), "purple": (170, 50, 190), "white": (250, 250, 250),
-}  # fmt: skip
+    "red": (220, 40, 40),
+    "green": (40, 200, 60),
+    "blue": (50, 70, 230),
+    "yellow": (230, 220, 50),
+    "purple": (170, 50, 190),
+    "white": (250, 250, 250),
+}
 DURATION, FPS, SIZE, FLASH, WINDOW = 64, 4, 32, 4, 16  # seconds, frames per second, pixels, seconds, seconds
 FRAME_PIXELS = SIZE * SIZE
 
@@ -236,15 +240,20 @@ def make_processor(texts: Sequence[str]):
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in plain])
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left",
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
         additional_special_tokens=special,
-    )  # fmt: skip
+    )
     template = files("trl").joinpath("chat_templates/qwen3_vl.jinja").read_text()
     sizes = {"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2}
     processor = Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(**sizes), tokenizer=fast,
-        video_processor=Qwen3VLVideoProcessor(**sizes), chat_template=template,
-    )  # fmt: skip
+        image_processor=Qwen2VLImageProcessor(**sizes),
+        tokenizer=fast,
+        video_processor=Qwen3VLVideoProcessor(**sizes),
+        chat_template=template,
+    )
     return prepare_processor(processor, FRAME_PIXELS)
 
 

@@ -5,22 +5,40 @@ import inspect
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.logging import get_logger
+from accelerate.utils import gather_object, is_peft_model
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
-from trl import GRPOTrainer
+from trl import GRPOTrainer, is_conversational, prepare_multimodal_messages
 
 from .anchors import REASONS, Fault, first_fault, structural_credit
 from .chat import Chat, prepare_processor
 from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig
-from .engines.features import reuse_features
+from .engines.features import FAMILIES, Picture, Tower, reuse_features
+from .engines.trl import keep_together, profiling_decorator, ranks_that_share_the_policy
 from .engines.vllm import VLLMEngine, require_vllm
-from .engines.weights import forget_old_features, keep_gradients, loadable_weights, push_exact_weights
+from .engines.weights import (
+    forget_old_features,
+    keep_gradients,
+    loadable_weights,
+    push_exact_weights,
+    same_weights,
+)
+from .forest import (
+    count_tokens,
+    first_pictures,
+    group_rows,
+    obstacle,
+    pack,
+    read_rows,
+    split_groups,
+    teach_forests,
+)
 from .judge import JudgeReward
 from .metrics import episode_stats, summarise
 from .rewards import accuracy_reward, format_reward, tool_reward
@@ -31,6 +49,9 @@ from .video import Clip, LazyFrame, VideoError, prefetch
 from .video.timeline import MULTIPLE
 
 
+logger = get_logger(__name__)
+
+
 class ParaGRPOTrainer(GRPOTrainer):
     """
     Trainer for PARA-GRPO, from [ParaVT](https://huggingface.co/papers/2605.20342).
@@ -38,14 +59,14 @@ class ParaGRPOTrainer(GRPOTrainer):
     What differs from [`~trl.GRPOTrainer`]: a credit per token is added to the advantage, so that closing tags are
     kept (selective anchoring); and, unless given `rollout_func`, `tools` or `environment_factory`, rows become prompts
     with a drawn number of frames (frame-budget gating) and [`ParallelRollout`] plays them. Only the language model is
-    trained. With `anchor_weight=0, think_prefix=False, train_vision=True` and one frame budget a step is that of
-    [`~trl.GRPOTrainer`].
+    trained. Rows that share a prompt are computed as one ([`forest`]). With `anchor_weight=0, think_prefix=False,
+    train_vision=True, packing=False` and one frame budget a step is that of [`~trl.GRPOTrainer`].
 
     Arguments are those of [`~trl.GRPOTrainer`], with a [`ParaGRPOConfig`] as `args`.
 
-    Of its private methods, which may change with each version of TRL, it overrides `_generate`, `_calculate_rewards`,
-    `_generate_and_score_completions` and `_compute_loss`, and it uses `_buffered_inputs`, `_is_vlm`, `_logs`,
-    `_metrics`, `_step` and `_tokenizer`.
+    Of its private methods, which may change with each version of TRL, it overrides `_generate`, `_prepare_inputs`,
+    `_calculate_rewards`, `_generate_and_score_completions`, `_get_per_token_logps_and_entropies` and `_compute_loss`,
+    and it uses `_buffered_inputs`, `_dist`, `_is_vlm`, `_logs`, `_metrics`, `_step` and `_tokenizer`.
     """
 
     _tag_names = ["trl", "para-grpo"]
@@ -92,10 +113,11 @@ class ParaGRPOTrainer(GRPOTrainer):
         # Of the current generation batch: rows that do not count (ranks * B,), and rollouts of this rank.
         self._left_out = torch.zeros(0, dtype=torch.bool)
         self._rollouts: list[tuple[list[int], list[int]]] = []
-        # TRL logs a picture once for each rollout that has it: for rollouts that get theirs from rows we do it.
-        self._logs_pictures = self.rollout_func is not None and self.log_multimodal and self.log_completions
-        if self.rollout_func is not None:
-            self.log_multimodal = False
+        self._start_forest()
+        # TRL logs a picture once for each rollout that has it, or never sees it: then we do it.
+        ours = self.rollout_func is not None or self._tower is not None
+        self._logs_pictures = ours and self.log_multimodal and self.log_completions
+        self.log_multimodal = self.log_multimodal and not ours
 
     def get_eval_dataloader(self, eval_dataset=None):
         kept = self.data_collator
@@ -159,8 +181,10 @@ class ParaGRPOTrainer(GRPOTrainer):
         self._leave_out_bad_rows(mode, inputs)
         if clips:
             self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
-        with reuse_features(self.processing_class) if clips else nullcontext():
+        reuse = reuse_features(self.processing_class) if self._is_vlm else nullcontext()
+        with reuse, self._images_aside(inputs):
             output = super()._generate_and_score_completions(inputs)
+            self._number_rows(output)
         self._log_pictures(inputs)
         for clip in clips:
             clip.release()
@@ -195,8 +219,11 @@ class ParaGRPOTrainer(GRPOTrainer):
         return [first_fault(*rollout, self._tokenizer, self._is_tool) for rollout in self._rollouts]
 
     def _generate(self, prompts):
-        prompt_ids, ids, mask, completions, *rest = super()._generate(prompts)
+        with self._tower.remembering(ranks_that_share_the_policy(self)) if self._tower else nullcontext():
+            prompt_ids, ids, mask, completions, *rest = super()._generate(prompts)
         logprobs, extra, images, tool_images = rest
+        if self._aside:
+            images, tool_images = self._keep_pictures(prompts, prompt_ids, ids, extra, images, tool_images)
         if "turns" in extra:  # what reward functions and logs see: messages, not one text with the template in it
             completions = extra["turns"]
         masks = mask or [[1] * len(row) for row in ids]
@@ -208,6 +235,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         return prompt_ids, ids, mask, completions, logprobs, extra, images, tool_images
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        self._bring_back(inputs)
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rewards[self._left_out] = math.nan  # TRL's statistics are of the others
         self._rewards = rewards  # (ranks * B, reward functions)
@@ -215,6 +243,13 @@ class ParaGRPOTrainer(GRPOTrainer):
         return rewards
 
     def _compute_loss(self, model, inputs):
+        self._rows = inputs["rows"].tolist() if "rows" in inputs else None
+        try:
+            return self._loss_of_those_that_count(model, inputs)
+        finally:
+            self._rows = None
+
+    def _loss_of_those_that_count(self, model, inputs):
         if not self._left_out.any():
             return super()._compute_loss(model, inputs)
         metrics = self._metrics["train" if self.model.training else "eval"]
@@ -224,6 +259,216 @@ class ParaGRPOTrainer(GRPOTrainer):
             for name, values in metrics.items():
                 del values[before.get(name, 0) :]
         return loss * self._share_of_others(inputs)
+
+    # ---------------------------------------------------------------------------------------------------- the forest
+
+    def _start_forest(self) -> None:
+        """Finds out whether rows can be packed, says so if not, and makes the model ready for it."""
+        self._tower = self._ref_tower = self._rows = self._shown = None
+        self._aside: list[tuple] = []
+        self._pictures: dict[str, list[list[Picture]]] = {"train": [], "eval": []}
+        policy = self._whole(self.model)
+        reason = "`packing` is off" if not self.args.packing else self._obstacle(policy)
+        self._packs = reason is None
+        if not self._packs:
+            if self.args.packing:
+                logger.warning(f"{type(policy).__name__} is trained without packing: {reason}.")
+            return
+        self._say_what_splits_cost()
+        teach_forests(policy)
+        if self.ref_model is not None:
+            teach_forests(self._whole(self.ref_model))
+        if self._is_vlm:
+            group = self.accelerator if self._dist.is_fsdp or self._dist.is_zero3 else None
+            setting = {"group": group, "autocast": self.accelerator.autocast}
+            self._tower = Tower(policy, self.processing_class.image_processor, **setting)
+            if self.ref_model is not None:
+                same = same_weights(policy.base_model.visual, self._whole(self.ref_model).base_model.visual)
+                self._ref_tower = Tower(
+                    self._whole(self.ref_model),
+                    self.processing_class.image_processor,
+                    **setting,
+                    twin=self._tower,
+                    same_weights=same,
+                )
+
+    def _whole(self, model):
+        """A model without wrappers and adapters."""
+        model = self.accelerator.unwrap_model(model)
+        return model.get_base_model() if is_peft_model(model) else model
+
+    def _obstacle(self, policy) -> str | None:
+        if self._is_vlm and policy.config.model_type not in FAMILIES:
+            return f"pictures are followed in {', '.join(FAMILIES)} only, not in {policy.config.model_type}"
+        if self.aux_loss_enabled:
+            return "it has an auxiliary loss for its experts, which counts padded rows"
+        if is_peft_model(self.model) and self.model.active_peft_config.is_prompt_learning:
+            return "its adapter puts tokens before the prompt"
+        return obstacle(policy)
+
+    def _say_what_splits_cost(self) -> None:
+        rows, group = self.args.per_device_train_batch_size, self.num_generations
+        if rows % group:
+            last = rows - math.gcd(rows, group)  # the last place in a micro-batch at which a group begins
+            times = math.ceil((last + group) / rows)
+            logger.warning(
+                f"`per_device_train_batch_size` {rows} splits the groups of {group} rollouts over micro-batches: a "
+                f"prompt is computed up to {times} times in a pass instead of once. A multiple of {group} "
+                "shares it."
+            )
+
+    @contextmanager
+    def _images_aside(self, inputs: list[dict]):
+        """
+        Within it TRL sees no images, of which it would keep the pixels once for each rollout: they stand in the
+        prompts, where rollouts find them.
+        """
+        column = next((name for name in ("images", "image") if name in inputs[0]), None)
+        shown = column and any(row.get(column) for row in inputs) and is_conversational(inputs[0])
+        if self._tower and shown and self.environment_factories is None:
+            for row in inputs:
+                self._aside.append((row["prompt"], column, row.pop(column)))
+                images = self._aside[-1][2]
+                images = images if column == "images" else [images] if images is not None else []
+                row["prompt"] = prepare_multimodal_messages(row["prompt"], images=images)
+        try:
+            yield
+        finally:
+            self._bring_back(inputs)
+
+    def _bring_back(self, inputs: list[dict]) -> None:
+        """Gives the rows back what they had: reward functions take their columns."""
+        for row, (prompt, column, images) in zip(inputs, self._aside, strict=False):
+            row.update({"prompt": prompt, column: images})
+        self._aside = []
+
+    def _keep_pictures(self, prompts, prompt_ids, completion_ids, extra, images, tool_images):
+        """
+        Keeps the pictures of each row, in the order of their tokens, for the passes to come. A rollout function tells
+        of pictures in completions by the column `pictures`: those of the whole row. Where tokens and pictures do not
+        match, TRL gets the images after all.
+        """
+        mode = "train" if self.model.training else "eval"
+        shown = extra.pop("pictures", None) or images or [_images_in(prompt) for prompt in prompts]
+        shown = [row or [] for row in shown]
+        pictures, token = self._tower.look(shown), self._tower.image_token
+        counts = [[*a, *b].count(token) for a, b in zip(prompt_ids, completion_ids, strict=True)]
+        if counts != [sum(picture.tokens for picture in row) for row in pictures]:
+            return shown, tool_images
+        self._shown = shown
+        self._pictures[mode] = pictures
+        self._rows = list(range(len(pictures)))
+        return None, []
+
+    def _number_rows(self, output: dict) -> None:
+        """Numbers the rows, so that they find their pictures wherever they are shuffled to."""
+        if self._rows is not None:
+            output["rows"] = torch.tensor(self._rows, device=output["advantages"].device)
+        self._rows = None
+
+    def _prepare_inputs(self, generation_batch):
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if not self._packs or self._buffered_inputs is before:
+            return inputs
+        # TRL shuffles rows; here it is groups that are shuffled, so that a group comes into one micro-batch.
+        names = [name for batch in self._buffered_inputs for name in self._prompt_names(batch)]
+        self._buffered_inputs = keep_together(self._buffered_inputs, names)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+    def _prompt_names(self, batch: dict) -> list[tuple]:
+        """What is equal for rows that share a prompt."""
+        ids = [tuple(row) for row in batch["prompt_ids"].tolist()]
+        if "rows" not in batch:
+            return ids
+        pictures = [self._pictures["train"][row] for row in batch["rows"].tolist()]
+        token = self._tower.image_token
+        return [
+            (row, *(p.key for p in first_pictures(seen, row.count(token))))
+            for row, seen in zip(ids, pictures, strict=True)
+        ]
+
+    def _pictures_of(self, count: int, given: dict) -> list[list[Picture]]:
+        """The pictures of the rows of a pass: kept ones, or those of which TRL has the pixels."""
+        if self._rows is not None:
+            mode = "train" if self.model.training else "eval"
+            return [self._pictures[mode][row] for row in self._rows]
+        if given.get("pixel_values") is None:
+            return [[]] * count
+        pictures = iter(self._tower.look_at(given["pixel_values"], given["image_grid_thw"]))
+        return [[next(pictures) for _ in range(number)] for number in given["num_images"]]
+
+    @profiling_decorator
+    def _get_per_token_logps_and_entropies(
+        self,
+        model,
+        input_ids,
+        attention_mask,
+        logits_to_keep,
+        batch_size=None,
+        compute_entropy=False,
+        compute_aux_loss=False,
+        **given,
+    ):
+        if not self._packs:
+            return super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size,
+                compute_entropy,
+                compute_aux_loss,
+                **given,
+            )
+        tower = self._ref_tower if model is self.ref_model else self._tower
+        pictures = self._pictures_of(len(input_ids), given)
+        image_token = tower.image_token if tower else None
+        rows = read_rows(input_ids, attention_mask, logits_to_keep, pictures, image_token)
+        groups = group_rows(rows, image_token)
+        logps = torch.zeros(len(rows), logits_to_keep, device=input_ids.device)  # (B, C)
+        entropies = torch.zeros_like(logps) if compute_entropy else None
+        rope = tower.rope if any(pictures) else None
+        with tower.one_pass() if tower else nullcontext():
+            for chunk in self._chunks(rows, groups, batch_size and batch_size * input_ids.shape[1]):
+                forest = pack(rows, chunk, rope).to(input_ids.device)
+                showing = tower.showing(forest.pictures) if tower else nullcontext({})
+                with showing as asked, self.accelerator.autocast():
+                    outputs = model(**forest.inputs(), **asked, fused_lm_head=True)
+                logps = forest.lay_back(outputs.log_probs, logps)
+                if compute_entropy:
+                    entropies = forest.lay_back(outputs.entropy, entropies)
+        return logps, entropies, None
+
+    def _chunks(self, rows, groups: list[list[int]], limit: int | None) -> list[list[list[int]]]:
+        """
+        Groups in chunks of as many tokens as TRL would pass at a time, and as many chunks on every rank: a pass
+        through a sharded model is one of all ranks.
+        """
+        if not limit:
+            return [groups]
+        sizes = [count_tokens(rows, group) for group in groups]
+        chunks = [[groups[number] for number in chunk] for chunk in split_groups(sizes, limit)]
+        counts = self.accelerator.gather(torch.tensor([len(chunks)], device=self.accelerator.device))
+        return chunks + [chunks[-1][:1]] * (int(counts.max()) - len(chunks))
+
+    def training_step(self, model, inputs, num_items_in_batch):
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            self._forget("train")
+        return loss
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        output = super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        self._forget("eval")
+        return output
+
+    def _forget(self, mode: str) -> None:
+        """Frees the pictures of rows that are done with."""
+        self._pictures[mode] = []
+        for tower in (self._tower, self._ref_tower):
+            if tower is not None:
+                tower.forget(but=(picture for rows in self._pictures.values() for row in rows for picture in row))
 
     # -------------------------------------------------------------------------------------------------------- videos
 
@@ -339,9 +584,13 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     def _log_pictures(self, inputs: list[dict]) -> None:
         """Pictures for the table of completions, each with the first rollout that has it."""
+        rows, self._shown = self._shown, None
         if not self._logs_pictures or not {"wandb", "trackio"} & set(self.args.report_to):
             return
-        rows = [row.get("images") or [image for image in [row.get("image")] if image is not None] for row in inputs]
+        if rows is None:
+            rows = [
+                row.get("images") or [image for image in [row.get("image")] if image is not None] for row in inputs
+            ]
         named = [[(_picture_name(image), image.copy()) for image in row] for row in _first_ones(rows, _picture_name)]
         named = _first_ones(gather_object(named), lambda pair: pair[0])
         kept = [row for row, out in zip(named, self._left_out.tolist(), strict=True) if not out]
@@ -424,6 +673,10 @@ def _picture_name(image) -> str:
     if isinstance(image, LazyFrame) and image.key is not None:
         return image.key
     return f"{image.size} {hashlib.sha1(image.convert('RGB').tobytes()).hexdigest()}"
+
+
+def _images_in(prompt: list[dict]) -> list:
+    return [part["image"] for message in prompt for part in message["content"] if "image" in part]
 
 
 def _by_budget(budget: float, rollouts: list[dict[str, float]]) -> dict[str, float]:

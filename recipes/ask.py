@@ -72,12 +72,13 @@ def main(options: argparse.Namespace) -> int:
     collator = FrameBudgetCollator.from_settings(engine.processor, settings)
     rollout = ParallelRollout.from_config(settings)
     row = {
-        "key": "question", "videos": [options.video],
+        "key": "question",
+        "videos": [options.video],
         "prompt": [
             {"role": "system", "content": settings.prompt},
             {"role": "user", "content": f"<video>{options.question}"},
         ],
-    }  # fmt: skip
+    }
 
     def show(number: int, message: dict) -> None:
         print(f"--- {message['role']}\n{message['content']}", flush=True)

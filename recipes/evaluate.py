@@ -19,9 +19,14 @@ from paravt.settings import add_flags
 
 
 SHORT = {
-    "videomme": "videomme", "videomme_subtitles": "videomme_w_subtitle", "longvideobench": "longvideobench_val_v",
-    "lvbench": "lvbench", "mlvu": "mlvu_dev", "mmvu": "mmvu_val", "charades": "temporal_grounding_charades",
-}  # fmt: skip
+    "videomme": "videomme",
+    "videomme_subtitles": "videomme_w_subtitle",
+    "longvideobench": "longvideobench_val_v",
+    "lvbench": "lvbench",
+    "mlvu": "mlvu_dev",
+    "mmvu": "mmvu_val",
+    "charades": "temporal_grounding_charades",
+}
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +57,11 @@ def main(options: argparse.Namespace) -> int:
         raise SystemExit(f"unknown tasks {unknown}; short names are {list(SHORT)}, `lmms_eval --tasks list` has all")
     own = ("model", "tasks", "limit", "output_dir", "include_path")
     model = ParaVT(
-        options.model, **{name: value for name, value in vars(options).items() if name not in own},
+        options.model,
+        **{name: value for name, value in vars(options).items() if name not in own},
         tasks=get_task_dict(names, manager, task_type="chat"),
         records=os.path.join(options.output_dir, "records.jsonl"),
-    )  # fmt: skip
+    )
     results = simple_evaluate(model, tasks=names, limit=options.limit, task_manager=manager, log_samples=False)
     return report(names, model, (results or {}).get("results", {})) if model.rank == 0 else 0
 
@@ -73,12 +79,15 @@ def report(names: list[str], model, results: dict[str, dict]) -> int:
         official = {k: v for k, v in found.items() if "stderr" not in k}
         failures += len(records) - len(good)
         row = {
-            "questions": len(records), "failed": len(records) - len(good), "strict": rates.get("accuracy"),
+            "questions": len(records),
+            "failed": len(records) - len(good),
+            "strict": rates.get("accuracy"),
             "official": list(official.values())[-1] if official else None,
-            "calls/question": rates.get("calls_per_rollout"), "calls/turn": rates.get("calls_per_turn"),
+            "calls/question": rates.get("calls_per_rollout"),
+            "calls/turn": rates.get("calls_per_turn"),
             "without tool": 1 - rates["call_rate"] if good else None,
             "s/question": sum(r["seconds"] for r in records) / max(1, len(records)),
-        }  # fmt: skip
+        }
         rows.append((name, {k: float(v) for k, v in row.items() if v is not None}))
         print(f"{name}: official {json.dumps(official | (recalls(good) if 'charades' in name else {}))}")
         for record in records:

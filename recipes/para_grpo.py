@@ -73,9 +73,11 @@ def build(
     else:
         name = trainable(model_config.model_name_or_path)
         rows = data.load_rows(
-            arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
+            arguments.dataset_name,
+            arguments.dataset_split,
+            video_root=arguments.video_root,
             max_bad=training.max_bad_rows,
-        ).to_list()  # fmt: skip
+        ).to_list()
         count = min(arguments.eval_rows, len(rows) // 10)
         rows, held_out = rows[: len(rows) - count], rows[len(rows) - count :]
     training.model_init_kwargs = {k: getattr(model_config, k) for k in ("dtype", "attn_implementation")}
@@ -85,10 +87,13 @@ def build(
     judges = [JudgeReward(arguments.judge_model, arguments.judge_url)] if arguments.judge_model else []
     tools = judges[0].tool_reward if judges else tool_reward
     trainer = trainer_class(
-        name, [accuracy, format_reward, tools, *judges], training, train_dataset=Dataset.from_list(rows),
+        name,
+        [accuracy, format_reward, tools, *judges],
+        training,
+        train_dataset=Dataset.from_list(rows),
         peft_config=get_peft_config(model_config),
         quantization_config=quantization_config(model_config),
-    )  # fmt: skip
+    )
     return trainer, held_out
 
 

@@ -101,9 +101,13 @@ def toy_world(arguments: Arguments, seed: int, batch_size: int):
     rows = []
     for copy in range(arguments.toy_copies):
         rows += toy.supervised_rows(
-            questions, arguments.frame_budgets, faults=arguments.toy_faults, skips=arguments.toy_skips,
-            checks=arguments.toy_checks, seed=copy,
-        )  # fmt: skip
+            questions,
+            arguments.frame_budgets,
+            faults=arguments.toy_faults,
+            skips=arguments.toy_skips,
+            checks=arguments.toy_checks,
+            seed=copy,
+        )
     processor = toy.make_processor(toy.corpus(rows))
     return Dataset.from_list(toy.curriculum(rows, batch_size)), processor, toy.make_model(processor, seed)
 
@@ -116,9 +120,12 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
             rows, processor, model = toy_world(arguments, training.seed, training.train_batch_size)
     else:
         rows = data.load_rows(
-            arguments.dataset_name, arguments.dataset_split, video_root=arguments.video_root,
-            max_bad=arguments.max_bad_rows, supervised=True,
-        )  # fmt: skip
+            arguments.dataset_name,
+            arguments.dataset_split,
+            video_root=arguments.video_root,
+            max_bad=arguments.max_bad_rows,
+            supervised=True,
+        )
         name = trainable(model_config.model_name_or_path)
         processor = AutoProcessor.from_pretrained(name, trust_remote_code=training.trust_remote_code)
         processor = prepare_processor(processor, arguments.max_pixels)
@@ -131,10 +138,15 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     training.remove_unused_columns = False
     batches = SupervisedCollator(collator, max_length=training.max_length)
     trainer = SFTTrainer(
-        model, training, batches, rows, processing_class=processor,
+        model,
+        training,
+        batches,
+        rows,
+        processing_class=processor,
         peft_config=with_targets(get_peft_config(model_config), model, arguments.train_vision),
-        quantization_config=quantization, callbacks=[collator],
-    )  # fmt: skip
+        quantization_config=quantization,
+        callbacks=[collator],
+    )
     if not arguments.train_vision:
         freeze_vision(trainer.model)
     checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)

@@ -26,9 +26,15 @@ found = {}
 
 def text_step(loss_type):
     args = config(
-        out, max_bad_rows=1.0, shuffle_dataset=False, learning_rate=0.1, per_device_train_batch_size=3,
-        gradient_accumulation_steps=2, loss_type=loss_type, beta=0.1,
-    )  # fmt: skip
+        out,
+        max_bad_rows=1.0,
+        shuffle_dataset=False,
+        learning_rate=0.1,
+        per_device_train_batch_size=3,
+        gradient_accumulation_steps=2,
+        loss_type=loss_type,
+        beta=0.1,
+    )
     rank = args.process_index
     rows = rows_with_errors([0]) + rows_with_errors([], [1]) + rows_with_errors([2])
     if rank == 1:  # it reads the file that the other cannot read
@@ -46,13 +52,21 @@ for loss_type in ("dapo", "grpo"):
     rank = text_step(loss_type)
 
 args = config(
-    out, max_bad_rows=0.5, shuffle_dataset=False, max_steps=8, frame_budgets=[4], log_completions=True,
+    out,
+    max_bad_rows=0.5,
+    shuffle_dataset=False,
+    max_steps=8,
+    frame_budgets=[4],
+    log_completions=True,
     num_completions_to_print=1,
-)  # fmt: skip
+)
 trainer = ParaGRPOTrainer(
-    toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy.make_rows(videos, 16)),
+    toy_checkpoint,
+    spread,
+    args,
+    train_dataset=Dataset.from_list(toy.make_rows(videos, 16)),
     processing_class=AutoProcessor.from_pretrained(toy_checkpoint),
-)  # fmt: skip
+)
 prepare, steps = trainer.data_collator.prepare, []
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import av
 import numpy as np
 import others
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -18,6 +20,15 @@ from paravt import toy
 torch.set_num_threads(2)
 
 RANKS = Path(__file__).parent / "ranks.py"
+CONVERSATION = [  # about a clip, with a call
+    {
+        "role": "user",
+        "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
+    },
+    {"role": "assistant", "content": "<think>\nlook\n</think>\n<tool_call>\n{}\n</tool_call>"},
+    {"role": "tool", "content": "Error: no name"},
+    {"role": "assistant", "content": "<think>\nbars\n</think>\n<answer>bars</answer>"},
+]
 
 
 def pytest_addoption(parser):
@@ -120,6 +131,25 @@ def clips(tmp_path_factory):
     (folder / "page.mp4").write_text("<html>404</html>")
     (folder / "empty.mp4").write_bytes(b"")
     return folder
+
+
+@pytest.fixture(scope="session")
+def row_file(clips, tmp_path_factory):
+    """Somebody else's mp4 files in ParaVT's parquet shape."""
+    rows = []
+    for i in range(40):
+        kind, answer = [("mcq", "B"), ("tvg", "1.0 - 3.0"), ("oe", "bars")][i % 3]
+        rows.append(
+            {
+                "prompt": [{"role": "user", "content": f"<video>\nQuestion {i}?\nA. dots\nB. bars"}],
+                "videos": [{"video": ["cfr.mp4", "vfr.mp4", "bframes.mp4"][i % 3]}],
+                "extra_info": {"answer": answer, "question_type": kind},
+            }
+        )
+    rows.append({**rows[0], "videos": [{"video": "missing.mp4"}]})
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    pa.parquet.write_table(pa.Table.from_pylist(rows), path)
+    return str(path)
 
 
 @pytest.fixture(scope="session")

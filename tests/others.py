@@ -22,9 +22,14 @@ from transformers import (
 
 
 TEXT = {
-    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 1024,
-}  # fmt: skip
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 1024,
+}
 VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
 SIDE, PATCH, SCALE = 32, 8, 2  # pixels of a picture and of a patch; patches that become one token, by side
 IMAGE_TOKENS = (SIDE // PATCH // SCALE) ** 2
@@ -40,9 +45,12 @@ def _tokenizer(toy_tokenizer, *tokens: str, **named: str) -> PreTrainedTokenizer
     copied = type(toy_tokenizer._tokenizer).from_str(toy_tokenizer._tokenizer.to_str())
     copied.add_special_tokens([AddedToken(token, special=True) for token in (*tokens, *named.values())])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=copied, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left",
+        tokenizer_object=copied,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
         extra_special_tokens=named,
-    )  # fmt: skip
+    )
     return tokenizer
 
 
@@ -62,15 +70,20 @@ def smolvlm(toy_tokenizer):
     # It asks for a package that spells out the number of a video's frames. There is no video here.
     with patch("transformers.models.smolvlm.processing_smolvlm.num2words", str):
         processor = SmolVLMProcessor(
-            SmolVLMImageProcessor(do_image_splitting=False, **sizes), tokenizer, SmolVLMVideoProcessor(**sizes),
-            image_seq_len=IMAGE_TOKENS, chat_template=_template("smolvlm"),
-        )  # fmt: skip
+            SmolVLMImageProcessor(do_image_splitting=False, **sizes),
+            tokenizer,
+            SmolVLMVideoProcessor(**sizes),
+            image_seq_len=IMAGE_TOKENS,
+            chat_template=_template("smolvlm"),
+        )
     set_seed(0)
     config = SmolVLMConfig(
         text_config={"model_type": "llama", "vocab_size": len(tokenizer), "pad_token_id": 0, **TEXT},
-        vision_config={"image_size": SIDE, "patch_size": PATCH, **VISION}, scale_factor=SCALE,
-        image_token_id=tokenizer.convert_tokens_to_ids("<image>"), pad_token_id=0,
-    )  # fmt: skip
+        vision_config={"image_size": SIDE, "patch_size": PATCH, **VISION},
+        scale_factor=SCALE,
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+        pad_token_id=0,
+    )
     return SmolVLMForConditionalGeneration(config), processor
 
 
@@ -79,15 +92,19 @@ def gemma3(toy_tokenizer):
     named = {"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
     tokenizer = _tokenizer(toy_tokenizer, "<start_of_turn>", "<end_of_turn>", **named)
     processor = Gemma3Processor(
-        Gemma3ImageProcessor(size={"height": SIDE, "width": SIDE}, **PIXELS), tokenizer,
-        chat_template=_template("gemma3"), image_seq_length=IMAGE_TOKENS,
-    )  # fmt: skip
+        Gemma3ImageProcessor(size={"height": SIDE, "width": SIDE}, **PIXELS),
+        tokenizer,
+        chat_template=_template("gemma3"),
+        image_seq_length=IMAGE_TOKENS,
+    )
     set_seed(0)
     ids = {
         f"{name.split('_')[0]}_token_index": tokenizer.convert_tokens_to_ids(token) for name, token in named.items()
     }
     config = Gemma3Config(
         text_config={"vocab_size": len(tokenizer), "sliding_window": 64, **TEXT},
-        vision_config={"image_size": SIDE, "patch_size": PATCH, **VISION}, mm_tokens_per_image=IMAGE_TOKENS, **ids,
-    )  # fmt: skip
+        vision_config={"image_size": SIDE, "patch_size": PATCH, **VISION},
+        mm_tokens_per_image=IMAGE_TOKENS,
+        **ids,
+    )
     return Gemma3ForConditionalGeneration(config), processor

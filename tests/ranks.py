@@ -52,9 +52,14 @@ elif kind == "parts":
     from paravt.engines.vllm import VLLMEngine
 
     llm = LLM(
-        checkpoint, tensor_parallel_size=2, distributed_executor_backend="external_launcher", max_model_len=2048,
-        dtype="float32", enforce_eager=True, logprobs_mode="processed_logprobs",
-    )  # fmt: skip
+        checkpoint,
+        tensor_parallel_size=2,
+        distributed_executor_backend="external_launcher",
+        max_model_len=2048,
+        dtype="float32",
+        enforce_eager=True,
+        logprobs_mode="processed_logprobs",
+    )
     group = SimpleNamespace(tensor_parallel_size=2, tp_group=torch.distributed.group.WORLD, enable_sleep_mode=False)
     engine = VLLMEngine(llm, processor, generation=group)
 else:

@@ -32,9 +32,16 @@ def cold_start(toy_rows, tmp_path_factory):
     processor = toy.make_processor(toy.corpus(rows[:24]))
     folder = str(tmp_path_factory.mktemp("cold"))
     args = SFTConfig(
-        folder, per_device_train_batch_size=16, num_train_epochs=1, learning_rate=3e-3, lr_scheduler_type="cosine",
-        warmup_steps=10, dataset_kwargs={"skip_prepare_dataset": True}, remove_unused_columns=False, **LEAN,
-    )  # fmt: skip
+        folder,
+        per_device_train_batch_size=16,
+        num_train_epochs=1,
+        learning_rate=3e-3,
+        lr_scheduler_type="cosine",
+        warmup_steps=10,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        **LEAN,
+    )
     collator = SupervisedCollator(FrameBudgetCollator(processor, [4], max_pixels=1024))
     trainer = SFTTrainer(
         toy.make_model(processor), args, collator, Dataset.from_list(rows), processing_class=processor
@@ -48,15 +55,31 @@ def cold_start(toy_rows, tmp_path_factory):
 def train(cold_start, rows, folder, reward, steps, **kwargs):
     """Metrics of each step."""
     args = ParaGRPOConfig(
-        str(folder), max_steps=steps, per_device_train_batch_size=32, num_generations=8, max_completion_length=300,
-        max_turns=1, max_turn_length=64, max_report_length=4, max_pixels=1024, learning_rate=5e-4, temperature=1.0,
-        lr_scheduler_type="constant", logging_steps=1, model_init_kwargs={"dtype": "float32"}, seed=1,
-        **LEAN, **kwargs,
-    )  # fmt: skip
+        str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=32,
+        num_generations=8,
+        max_completion_length=300,
+        max_turns=1,
+        max_turn_length=64,
+        max_report_length=4,
+        max_pixels=1024,
+        learning_rate=5e-4,
+        temperature=1.0,
+        lr_scheduler_type="constant",
+        logging_steps=1,
+        model_init_kwargs={"dtype": "float32"},
+        seed=1,
+        **LEAN,
+        **kwargs,
+    )
     trainer = ParaGRPOTrainer(
-        cold_start, reward, args, train_dataset=Dataset.from_list(rows),
+        cold_start,
+        reward,
+        args,
+        train_dataset=Dataset.from_list(rows),
         processing_class=AutoProcessor.from_pretrained(cold_start),
-    )  # fmt: skip
+    )
     trainer.train()
     return [entry for entry in trainer.state.log_history if "reward" in entry]
 

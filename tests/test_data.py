@@ -237,9 +237,20 @@ class TestShapes:
 
     @pytest.mark.parametrize(
         "options",
-        ["cat", 5, ["cat", ""], ["cat", None, "dog"], [b"cat"], {"A": "cat", "C": "dog"}, {"x": "cat", "z": []},
-         ["A. cat", "D. dog"], [[1, 2, 3]], ["x"] * 30, {"label": ["A"], "text": ["cat", "dog"]}],
-    )  # fmt: skip
+        [
+            "cat",
+            5,
+            ["cat", ""],
+            ["cat", None, "dog"],
+            [b"cat"],
+            {"A": "cat", "C": "dog"},
+            {"x": "cat", "z": []},
+            ["A. cat", "D. dog"],
+            [[1, 2, 3]],
+            ["x"] * 30,
+            {"label": ["A"], "text": ["cat", "dog"]},
+        ],
+    )
     def test_options_that_have_no_reading(self, options):
         with pytest.raises(RowError, match="option"):
             read_options(options)
@@ -355,7 +366,7 @@ WHOLE = [
             {"role": "assistant", "content": "f"},
         ]
     },
-]  # fmt: skip
+]
 
 
 class TestAnyRow:

@@ -144,9 +144,15 @@ class TestSampling:
 
 class TestSettingsOfACheckpoint:
     FRIENDS = {
-        "repetition_penalty": 3.0, "no_repeat_ngram_size": 1, "min_new_tokens": 12, "bad_words_ids": [[40], [41]],
-        "min_p": 0.9, "top_k": 1, "typical_p": 0.1, "suppress_tokens": list(range(30, 400)),
-    }  # fmt: skip
+        "repetition_penalty": 3.0,
+        "no_repeat_ngram_size": 1,
+        "min_new_tokens": 12,
+        "bad_words_ids": [[40], [41]],
+        "min_p": 0.9,
+        "top_k": 1,
+        "typical_p": 0.1,
+        "suppress_tokens": list(range(30, 400)),
+    }
 
     @pytest.mark.parametrize("adapter", [False, True])
     @pytest.mark.parametrize("sampling", [False, True])

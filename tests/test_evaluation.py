@@ -157,8 +157,9 @@ class TestFindCheckpoint:
     def test_nothing_to_go_on_from(self, tmp_path):
         for folder in (tmp_path, tmp_path / "gone"):
             assert self.find("true", folder) == (
-                None, [f"{folder} has no checkpoint to go on from: training starts afresh"],
-            )  # fmt: skip
+                None,
+                [f"{folder} has no checkpoint to go on from: training starts afresh"],
+            )
 
     def test_half_written_ones_are_passed_over(self, tmp_path):
         from safetensors.torch import save

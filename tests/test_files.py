@@ -43,8 +43,13 @@ class TestJson:
         path.write_bytes(b"\n".join([good, good[:14], b"", b"\xff" + good, b"[" * 100_000, b"null", good]))
         found = list(read_rows(str(path)))
         assert [source.fault for source in found] == [
-            None, "not valid JSON", "not UTF-8", "not valid JSON", None, None,
-        ]  # fmt: skip
+            None,
+            "not valid JSON",
+            "not UTF-8",
+            "not valid JSON",
+            None,
+            None,
+        ]
         assert [source.place for source in found[:3]] == [f"{path} line {n}" for n in (1, 2, 4)]
 
     @pytest.mark.parametrize(

@@ -132,11 +132,30 @@ class TestWindows:
     @pytest.mark.parametrize(
         "truth",
         [
-            None, True, 5, "", "soon", [], {}, [None, 5], [2, None], [5, 2], [5, 5], [2, 5, 7, 9], [True, 5],
-            [math.nan, 5], ["a", "b"], {"start": 2}, {"start": 5, "end": 2}, [[2, 5], None], [[2, 5], [5, 5]],
-            {"start": 2, "begin": 3, "end": 5}, [[]], b"2 - 5",
+            None,
+            True,
+            5,
+            "",
+            "soon",
+            [],
+            {},
+            [None, 5],
+            [2, None],
+            [5, 2],
+            [5, 5],
+            [2, 5, 7, 9],
+            [True, 5],
+            [math.nan, 5],
+            ["a", "b"],
+            {"start": 2},
+            {"start": 5, "end": 2},
+            [[2, 5], None],
+            [[2, 5], [5, 5]],
+            {"start": 2, "begin": 3, "end": 5},
+            [[]],
+            b"2 - 5",
         ],
-    )  # fmt: skip
+    )
     def test_refuses(self, truth):
         with pytest.raises(ValueError):
             read_windows(truth)

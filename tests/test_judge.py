@@ -123,9 +123,10 @@ def test_a_tool_call_was_right_if_the_judge_says_so(judge):
     completions = ["<answer>red</answer>", "<answer>reddish</answer>", "<answer>B</answer>", "<answer>red</answer>"]
     calls = [[{"status": "ok", "turn": 0}]] * 3 + [[]]
     columns = {
-        "answer": ["red", "reddish or so", "B", "red"], "question_type": ["oe", "oe", "mcq", "oe"],
+        "answer": ["red", "reddish or so", "B", "red"],
+        "question_type": ["oe", "oe", "mcq", "oe"],
         "tool_calls": calls,
-    }  # fmt: skip
+    }
     asked, score = [], judge._score
     judge._score = lambda *args: (asked.append(args), score(*args))[1]
 

@@ -59,9 +59,14 @@ class TestFamilies:
         model, processor = family(tokenizer)
         args = config(folder, per_device_train_batch_size=8, learning_rate=0.1, max_completion_length=64)
         return ParaGRPOTrainer(
-            model, differing, args, train_dataset=Dataset.from_list(rows()), processing_class=processor,
-            rollout_func=rollouts, **kwargs,
-        )  # fmt: skip
+            model,
+            differing,
+            args,
+            train_dataset=Dataset.from_list(rows()),
+            processing_class=processor,
+            rollout_func=rollouts,
+            **kwargs,
+        )
 
     def test_a_step(self, tmp_path, toy_processor, family, rows):
         trainer = self.trainer(tmp_path, toy_processor.tokenizer, family, rows)
@@ -125,9 +130,13 @@ class TestTools:
         rows = text_rows()[:1]
         args = config(tmp_path, max_completion_length=256)
         trainer = ParaGRPOTrainer(
-            model, lambda completions, **columns: [1.0] * len(completions), args,
-            train_dataset=Dataset.from_list(rows), processing_class=tokenizer, tools=[look],
-        )  # fmt: skip
+            model,
+            lambda completions, **columns: [1.0] * len(completions),
+            args,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            tools=[look],
+        )
         batch = trainer._generate_and_score_completions([dict(rows[0]) for _ in range(4)])
         assert trainer._metrics["train"]["format/compliance"] == [1.0]
         assert (batch["advantages"] >= 0).all()
@@ -155,8 +164,12 @@ class TestMetrics:
             return {**rollouts(prompts, trainer), "tool_calls": [[] for _ in prompts]}
 
         trainer = ParaGRPOTrainer(
-            model, [reward], config(tmp_path), train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
+            model,
+            [reward],
+            config(tmp_path),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
             rollout_func=without_calls,
-        )  # fmt: skip
+        )
         trainer._generate_and_score_completions([dict(rows[0]) for _ in range(4)])
         assert trainer._metrics["train"]["answered_without_tool_accuracy"] == [0.5]  # two have closed their answer

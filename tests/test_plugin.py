@@ -93,11 +93,13 @@ def tasks(tmp_path_factory):
     rows = toy.make_rows(str(folder / "videos"), 16, seed=5, kinds=("mcq",))
     docs = [
         {
-            "question": row["prompt"][0]["content"].removeprefix("<video>"), "answer": row["answer"], "note": "",
+            "question": row["prompt"][0]["content"].removeprefix("<video>"),
+            "answer": row["answer"],
+            "note": "",
             "video": row["videos"][0],
         }
         for row in rows
-    ]  # fmt: skip
+    ]
     (folder / "corrupt.mp4").write_text("<html>404</html>")
     broken = [dict(doc) for doc in docs[:6]]
     broken[1]["video"], broken[3]["video"] = str(folder / "gone.mp4"), str(folder / "corrupt.mp4")
@@ -234,10 +236,16 @@ class TestOfficialAnswer:
     @pytest.mark.parametrize(
         ("said", "doc", "given"),
         [
-            ("b", {}, "B"), ("B. dog", {}, "B"), ("dog", {}, "B"), ("Based on all, C", {}, "C"), (None, {}, "???"),
-            ("no idea", {}, "???"), (None, {"correct_choice": 0}, "B"), (None, {"correct_choice": 2}, "A"),
+            ("b", {}, "B"),
+            ("B. dog", {}, "B"),
+            ("dog", {}, "B"),
+            ("Based on all, C", {}, "C"),
+            (None, {}, "???"),
+            ("no idea", {}, "???"),
+            (None, {"correct_choice": 0}, "B"),
+            (None, {"correct_choice": 2}, "A"),
         ],
-    )  # fmt: skip
+    )
     def test_choices(self, said, doc, given):
         from paravt.evaluation.plugin import official_answer
 

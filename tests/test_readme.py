@@ -32,25 +32,6 @@ def commands():
                 yield line
 
 
-SCRIPTS = [command for command in commands() if re.search(r"recipes/\w+\.py", command)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", sorted({re.search(r"recipes/\w+\.py", command)[0] for command in SCRIPTS}))
-def test_scripts_know_the_flags_of_their_commands(script):
-    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    for command in SCRIPTS:
-        if script in command:
-            for flag in re.findall(r"(--\w+)", command.partition(script)[2]):
-                assert re.search(rf"{flag}\b", done.stdout), (command, flag)
-
-
-def test_files_of_commands_exist():
-    named = [path for command in commands() for path in re.findall(r"recipes/[\w/]+\.(?:py|yaml)", command)]
-    assert len(named) > 8 and all(os.path.exists(os.path.join(ROOT, path)) for path in named), named
-
-
 # Whoever serves a trained model writes the prompt by hand: it must be the one that the model was trained on.
 THE_PROMPT_OF_TRAINING = """
 from paravt import FrameBudgetCollator
@@ -95,6 +76,3 @@ def test_links_lead_somewhere():
             path = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
             assert os.path.exists(os.path.join(ROOT, path)), (name, target)
             assert not anchor or anchor in headings[path], (name, target)
-
-
-# ----------------------------------------------------------------------------------------------------------- commands

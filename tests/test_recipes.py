@@ -4,45 +4,17 @@ import shutil
 import subprocess
 import sys
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
-import torch
 import yaml
-from conftest import two_ranks
-from peft import PeftModel
-from transformers import Qwen3VLForConditionalGeneration
+from conftest import CONVERSATION, two_ranks
 
 
 RECIPES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")
-SMALL = [
-    "--max_steps",
-    "2",
-    "--per_device_train_batch_size",
-    "4",
-    "--num_generations",
-    "4",
-    "--max_completion_length",
-    "96",
-    "--max_turn_length",
-    "24",
-    "--max_report_length",
-    "8",
-    "--max_pixels",
-    "1024",
-    "--eval_rows",
-    "4",
-    "--report_to",
-    "none",
-    "--bf16",
-    "false",
-    "--gradient_checkpointing",
-    "false",
-    "--logging_steps",
-    "1",
-    "--dtype",
-    "float32",
-]
+SMALL = (
+    "--max_steps 2 --per_device_train_batch_size 4 --num_generations 4 --max_completion_length 96 "
+    "--max_turn_length 24 --max_report_length 8 --max_pixels 1024 --eval_rows 4 --report_to none --bf16 false "
+    "--gradient_checkpointing false --logging_steps 1 --dtype float32"
+).split()
 
 
 TOLD = """
@@ -86,38 +58,10 @@ def is_marked(checkpoint):
 
 
 @pytest.fixture(scope="module")
-def row_file(clips, tmp_path_factory):
-    """Somebody else's mp4 files in ParaVT's parquet shape."""
-    rows = []
-    for i in range(40):
-        kind, answer = [("mcq", "B"), ("tvg", "1.0 - 3.0"), ("oe", "bars")][i % 3]
-        rows.append(
-            {
-                "prompt": [{"role": "user", "content": f"<video>\nQuestion {i}?\nA. dots\nB. bars"}],
-                "videos": [{"video": ["cfr.mp4", "vfr.mp4", "bframes.mp4"][i % 3]}],
-                "extra_info": {"answer": answer, "question_type": kind},
-            }
-        )
-    rows.append({**rows[0], "videos": [{"video": "missing.mp4"}]})
-    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
-    pa.parquet.write_table(pa.Table.from_pylist(rows), path)
-    return str(path)
-
-
-@pytest.fixture(scope="module")
 def cold_start(clips, toy_checkpoint, tmp_path_factory):
     """A LoRA adapter, trained on conversations about somebody else's mp4 files; its training was cut in two."""
     folder = tmp_path_factory.mktemp("cold-start")
-    messages = [
-        {
-            "role": "user",
-            "content": [{"type": "video_url", "video_url": {"url": "cfr.mp4"}}, {"type": "text", "text": "What?"}],
-        },
-        {"role": "assistant", "content": "<think>\nlook\n</think>\n<tool_call>\n{}\n</tool_call>"},
-        {"role": "tool", "content": "Error: no name"},
-        {"role": "assistant", "content": "<think>\nbars\n</think>\n<answer>bars</answer>"},
-    ]
-    (folder / "rows.jsonl").write_text("\n".join(json.dumps({"messages": json.dumps(messages)}) for _ in range(4)))
+    (folder / "rows.jsonl").write_text("\n".join([json.dumps({"messages": json.dumps(CONVERSATION)})] * 4))
     flags = ["--dataset_name", folder / "rows.jsonl", "--video_root", clips, "--output_dir", folder / "out"]
     flags += ["--model_name_or_path", toy_checkpoint, "--use_peft"]
     flags += ["--frame_budgets", 4, "--max_pixels", 1024, "--per_device_train_batch_size", 2]
@@ -127,14 +71,6 @@ def cold_start(clips, toy_checkpoint, tmp_path_factory):
     mark(folder / "out" / "checkpoint-1")
     assert "starts afresh" not in run("sft.py", *flags, "--max_steps", 2)
     return folder / "out"
-
-
-def load(folder):
-    return Qwen3VLForConditionalGeneration.from_pretrained(folder)
-
-
-def weights(folder):
-    return load(folder).state_dict()
 
 
 @pytest.fixture
@@ -147,9 +83,13 @@ def sft(monkeypatch):
 
 class TestSupervisedOptions:
     WORK = {
-        "max_length", "loss_type", "activation_offloading", "router_aux_loss_coef", "model_init_kwargs",
+        "max_length",
+        "loss_type",
+        "activation_offloading",
+        "router_aux_loss_coef",
+        "model_init_kwargs",
         "trust_remote_code",
-    }  # fmt: skip
+    }
 
     def test_every_option_of_trl_works_or_is_refused(self, sft):
         """An option that a new version of TRL adds is in neither set."""
@@ -194,9 +134,17 @@ class TestSupervisedOptions:
             arguments = sft.Arguments(toy_folder=str(folder / "videos"), toy_videos=6, toy_copies=2, max_pixels=1024)
             arguments.frame_budgets = [4]
             training = sft.Training(
-                str(folder / "out"), use_cpu=True, bf16=False, gradient_checkpointing=False, max_steps=2,
-                per_device_train_batch_size=2, report_to="none", logging_steps=1, save_strategy="no", **settings,
-            )  # fmt: skip
+                str(folder / "out"),
+                use_cpu=True,
+                bf16=False,
+                gradient_checkpointing=False,
+                max_steps=2,
+                per_device_train_batch_size=2,
+                report_to="none",
+                logging_steps=1,
+                save_strategy="no",
+                **settings,
+            )
             sft.main(arguments, training, ModelConfig())
         return [logs["loss"] for logs in found if "loss" in logs]
 
@@ -232,44 +180,16 @@ def test_a_benchmark_prints_as_it_measures_and_goes_on(monkeypatch, capsys):
 @pytest.mark.slow
 class TestRecipes:
     def test_somebody_elses_rows_train(self, row_file, clips, toy_checkpoint, tmp_path):
-        text = run(
-            "para_grpo.py",
-            "--dataset_name",
-            row_file,
-            "--video_root",
-            clips,
-            "--model_name_or_path",
-            toy_checkpoint,
-            "--output_dir",
-            tmp_path,
-            "--use_peft",
-            "--frame_budgets",
-            4,
-            8,
-            *SMALL,
-        )
+        flags = ["--dataset_name", row_file, "--video_root", clips, "--model_name_or_path", toy_checkpoint]
+        flags += ["--output_dir", tmp_path, "--use_peft", "--frame_budgets", 4, 8]
+        text = run("para_grpo.py", *flags, *SMALL)
         assert "1 of 41 rows left out: 1 x video not found" in text and "after  K=8" in text
         assert (tmp_path / "adapter_model.safetensors").exists() and not (tmp_path / "model.safetensors").exists()
 
     def test_vanilla_is_the_same_script_with_the_knobs_off(self, row_file, clips, toy_checkpoint, tmp_path):
-        text = run(
-            "para_grpo.py",
-            "--dataset_name",
-            row_file,
-            "--video_root",
-            clips,
-            "--model_name_or_path",
-            toy_checkpoint,
-            "--output_dir",
-            tmp_path,
-            "--anchor_weight",
-            0,
-            "--frame_budgets",
-            8,
-            "--think_prefix",
-            "false",
-            *SMALL,
-        )
+        flags = ["--dataset_name", row_file, "--video_root", clips, "--model_name_or_path", toy_checkpoint]
+        flags += ["--output_dir", tmp_path, "--anchor_weight", 0, "--frame_budgets", 8, "--think_prefix", "false"]
+        text = run("para_grpo.py", *flags, *SMALL)
         assert "after  K=8" in text and "K=4" not in text
 
     def test_weights_sharded_by_fsdp(self, row_file, clips, toy_checkpoint, tmp_path):
@@ -281,24 +201,22 @@ class TestRecipes:
             settings = yaml.safe_load(file)["fsdp_config"]
         environment = {name.upper(): str(value) for name, value in settings.items()}
         ranks = two_ranks(
-            tmp_path / "logs", tmp_path / "told.py", *flags, "--frame_budgets", "4", *SMALL,
-            ACCELERATE_USE_FSDP="true", **environment,
-        )  # fmt: skip
+            tmp_path / "logs",
+            tmp_path / "told.py",
+            *flags,
+            "--frame_budgets",
+            "4",
+            *SMALL,
+            ACCELERATE_USE_FSDP="true",
+            **environment,
+        )
         assert ranks.code == 0 and "after  K=4" in ranks.stdout[0], str(ranks)
         assert all("sharded: DTensor" in text for text in ranks.stdout)
         assert (tmp_path / "out" / "adapter_model.safetensors").exists()
 
     def test_toy_world_end_to_end(self, tmp_path):
-        flags = [
-            "--config",
-            os.path.join(RECIPES, "configs", "toy.yaml"),
-            "--output_dir",
-            tmp_path,
-            "--toy_videos",
-            12,
-            "--eval_rows",
-            4,
-        ]
+        flags = ["--config", os.path.join(RECIPES, "configs", "toy.yaml"), "--output_dir", tmp_path]
+        flags += ["--toy_videos", 12, "--eval_rows", 4]
         resume = ["--save_steps", 1, "--resume_from_checkpoint", "true"]
         text = run("para_grpo.py", *flags, "--max_steps", 2, *resume)
         assert "Cold start" in text and "before K=4" in text and "after  K=32" in text and "starts afresh" in text
@@ -311,32 +229,6 @@ class TestRecipes:
 
     def test_cold_start_on_conversations_with_lora(self, cold_start):
         assert (cold_start / "adapter_model.safetensors").exists() and is_marked(cold_start / "checkpoint-2")
-
-    def test_from_files_to_an_answer(self, row_file, clips, cold_start, toy_checkpoint, tmp_path):
-        """Conversations in jsonl, a cold start, RL on it with rows in parquet, the merged model, a question."""
-        flags = ["--dataset_name", row_file, "--video_root", clips, "--frame_budgets", 4, *SMALL]
-        flags += ["--use_peft", "--learning_rate", "1e-2"]
-        run("para_grpo.py", "--model_name_or_path", cold_start, "--output_dir", tmp_path / "rl", *flags)
-        command = [sys.executable, "-m", "paravt.engines.checkpoints", tmp_path / "rl", tmp_path / "final"]
-        subprocess.run(list(map(str, command)), check=True)
-
-        # Each stage begins with what the one before it has learned.
-        begun = json.loads((tmp_path / "rl" / "adapter_config.json").read_text())["base_model_name_or_path"]
-        stages = [weights(folder) for folder in (toy_checkpoint, begun, tmp_path / "final")]
-        adapted = [name for name in stages[0] if "layers.0.self_attn.q_proj" in name]
-        assert adapted and begun == str(cold_start / "merged")
-        for before, after in zip(stages, stages[1:], strict=False):
-            assert before.keys() == after.keys()
-            assert all(not torch.equal(before[name], after[name]) for name in adapted)
-        expected = PeftModel.from_pretrained(load(toy_checkpoint), cold_start).merge_and_unload().state_dict()
-        assert all(torch.equal(expected[name], weight) for name, weight in stages[1].items())
-
-        flags = ["--frames", 4, "--max_pixels", 1024, "--max_turns", 1, "--max_turn_length", 24, "--json"]
-        told = []
-        for model in (tmp_path / "final", tmp_path / "rl"):
-            text = run("ask.py", clips / "cfr.mp4", "What are they?", "--model", model, *flags)
-            told.append(json.loads(next(line for line in text.splitlines() if line.startswith("{"))))
-        assert told[0]["error"] is None and told[0]["turns"] and told[0]["turns"] == told[1]["turns"]
 
     def test_an_adapter_that_cannot_be_merged_is_named(self, row_file, clips, cold_start, tmp_path):
         shutil.copytree(cold_start, tmp_path / "moved", ignore=shutil.ignore_patterns("merged", "checkpoint-*"))
@@ -355,8 +247,10 @@ class TestRecipes:
         text = run("ablation/run.py", *flags)
         cells = sorted(os.listdir(tmp_path / "cells"))
         assert [c for c in cells if c.endswith("json")] == [
-            "GRPO-1.json", "anchors-with-a-baseline-1.json", "cold-start-1.json",
-        ]  # fmt: skip
+            "GRPO-1.json",
+            "anchors-with-a-baseline-1.json",
+            "cold-start-1.json",
+        ]
         cell = json.loads((tmp_path / "cells" / "GRPO-1.json").read_text())
         assert cell["tokens"] >= 900 and cell["steps"] == len(cell["log"]) > 0 and cell["versions"]["trl"]
         assert set(cell["rates"]) == {"sampled", "greedy", "sequential"}

@@ -14,9 +14,14 @@ from paravt.settings import FILE, RolloutSettings, add_flags, given_flags, setti
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 OWN = {
-    "think_prefix": False, "dispatch": "none", "max_turns": 2, "crop_fps": 2.0, "crop_frames": 32,
-    "snap_overview": True, "chat_template_kwargs": {"mood": "glad"},
-}  # fmt: skip
+    "think_prefix": False,
+    "dispatch": "none",
+    "max_turns": 2,
+    "crop_fps": 2.0,
+    "crop_frames": 32,
+    "snap_overview": True,
+    "chat_template_kwargs": {"mood": "glad"},
+}
 
 
 def flags(*given):

@@ -96,7 +96,13 @@ class TestStep:
         replay = Replay(think_prefix=False)
         stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)  # records
         stock = stepped(GRPOTrainer, config(tmp_path, GRPOConfig), toy_checkpoint, processor, toy_rows, replay)
-        off = {"anchor_weight": 0.0, "frame_budgets": [4], "think_prefix": False, "train_vision": True}
+        off = {
+            "anchor_weight": 0.0,
+            "frame_budgets": [4],
+            "think_prefix": False,
+            "train_vision": True,
+            "packing": False,
+        }
         ours = stepped(ParaGRPOTrainer, config(tmp_path, **off), toy_checkpoint, processor, toy_rows, replay)
         assert stock[0] == ours[0] and stock[0][0][1] > 0
         before = dict(Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint).named_parameters())

@@ -186,8 +186,11 @@ class TestParts:
         data[at + 4 : at + size] = bytes([0xFF] * (size - 4))
         (tmp_path / "damaged.mkv").write_bytes(data)
         assert barcodes(tmp_path / "damaged.mkv", [i / 30 + 0.002 for i in (120, 149, 200, 299)]) == [
-            120, 149, 200, 299,
-        ]  # fmt: skip
+            120,
+            149,
+            200,
+            299,
+        ]
         shown = plain_barcodes(tmp_path / "damaged.mkv")
         assert len(shown) >= 299
 
@@ -207,11 +210,17 @@ class TestStreams:
     @pytest.mark.parametrize(
         "turn",
         [
-            "-display_hflip", "-display_vflip", "-display_hflip -display_vflip", "-display_rotation 90",
-            "-display_rotation 180", "-display_rotation 270", "-display_rotation 90 -display_hflip",
-            "-display_rotation 270 -display_hflip", "-display_rotation 180 -display_hflip",
+            "-display_hflip",
+            "-display_vflip",
+            "-display_hflip -display_vflip",
+            "-display_rotation 90",
+            "-display_rotation 180",
+            "-display_rotation 270",
+            "-display_rotation 90 -display_hflip",
+            "-display_rotation 270 -display_hflip",
+            "-display_rotation 180 -display_hflip",
         ],
-    )  # fmt: skip
+    )
     def test_turned_and_mirrored_as_ffmpeg_does(self, tmp_path, turn):
         """A picture of four colours in its corners."""
         colours = ["red", "green", "blue", "yellow"]
@@ -424,7 +433,7 @@ class TestIndex:
         pts = np.sort(np.append(true.pts, [true.pts[100] + 1, true.pts[-1] + 1]))
         entry = np.interp(pts, true.pts, true.entry).astype(np.int32)
         key = (path, *video.files.check_file(path))
-        timeline._remember(key, decode.replace(true, pts=pts, entry=entry))
+        timeline._indices.put(key, decode.replace(true, pts=pts, entry=entry))
         promised = timeline.find_index(path)[1].times[[30, 101, 301]].tolist()
         found = read_frames(path, promised)
         assert [read_barcode(image) for image in found.images] == [30, 100, 299]

@@ -20,9 +20,14 @@ from ..chat import prepare_processor
 # No policy may sample a picture, a tool response or the start of a turn: the first breaks the forward pass, the others
 # are forgeries.
 FORBIDDEN = (
-    "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<tool_response>", "</tool_response>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<tool_response>",
+    "</tool_response>",
     "<|im_start|>",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

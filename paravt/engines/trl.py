@@ -3,15 +3,17 @@ What engines need of TRL beyond its public API, in one place: what a new TRL bre
 [`~trainer.ParaGRPOTrainer`], whose docstring names what it overrides and uses.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest.mock import patch
 
 import torch
 from trl.distributed import DistributedBackend
+from trl.extras.profiling import profiling_decorator as profiling_decorator
 from trl.import_utils import is_vllm_available as is_vllm_available
 from trl.models import unwrap_model_for_generation
+from trl.trainer.utils import split_pixel_values_by_grid, split_tensor_dict, unsplit_pixel_values_by_grid
 
 
 def _gathers(trainer) -> bool:
@@ -41,6 +43,25 @@ def ranks_that_share_the_policy(trainer):
     distributed = DistributedBackend(trainer.accelerator)
     sharded = distributed.is_fsdp or (distributed.is_zero3 and not _gathers(trainer))
     return trainer.accelerator if sharded and trainer.accelerator.num_processes > 1 else None
+
+
+def keep_together(batches: Sequence[dict], names: Sequence[Hashable]) -> list[dict]:
+    """
+    Shuffled micro-batches with rows of one name side by side, in the order in which the names appear; `names` has one
+    for each row of all micro-batches.
+    """
+    order = [number for name in dict.fromkeys(names) for number, other in enumerate(names) if other == name]
+    parts = [split_pixel_values_by_grid(batch) for batch in batches]
+    whole = {}
+    for key, first in parts[0].items():
+        if isinstance(first, list):
+            values = [value for part in parts for value in part[key]]
+            whole[key] = [values[number] for number in order]
+        elif first is None or first.dim() == 0:
+            whole[key] = first
+        else:
+            whole[key] = torch.cat([part[key] for part in parts])[order]
+    return [unsplit_pixel_values_by_grid(batch) for batch in split_tensor_dict(whole, len(batches))]
 
 
 # What follows is of TRL's `VLLMGeneration`, which manages vLLM for a trainer: `trainer.vllm_generation`.

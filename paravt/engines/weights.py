@@ -147,3 +147,10 @@ def keep_gradients(model: torch.nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):  # only bitsandbytes' layers, of versions that repack
             module.support_avx512bf16_for_cpu = False
+
+
+def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """Whether two modules have equal weights, as far as they can be seen: sharded ones cannot."""
+    pairs = list(zip(one.parameters(), other.parameters(), strict=True))
+    whole = all(type(param) is torch.nn.Parameter and param.numel() for pair in pairs for param in pair)
+    return whole and all(a.shape == b.shape and torch.equal(a, b.to(a.device)) for a, b in pairs)

@@ -72,10 +72,20 @@ def play(
 def failed(row: dict, question: str, error: str | None) -> dict:
     """The record of a row that was not played."""
     return {
-        "id": row.get("key"), "question": question, "truth": row.get("answer"), "error": error, "prediction": None,
-        "score": None, "turns": [], "calls": [], "frames": 0, "pixels": 0, "parseable": False, "fault": None,
+        "id": row.get("key"),
+        "question": question,
+        "truth": row.get("answer"),
+        "error": error,
+        "prediction": None,
+        "score": None,
+        "turns": [],
+        "calls": [],
+        "frames": 0,
+        "pixels": 0,
+        "parseable": False,
+        "fault": None,
         "seconds": 0.0,
-    }  # fmt: skip
+    }
 
 
 def _readable(row: dict) -> bool:

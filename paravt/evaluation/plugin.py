@@ -107,8 +107,12 @@ class ParaVT(lmms):
         told = print if self._rank == 0 else (lambda text: None)
         self.asked_with = settings_of(pretrained, adapter, report=told, **settings)
         self.settings = {
-            "model": pretrained, "adapter": adapter, "engine": engine, "dtype": dtype, **asdict(self.asked_with),
-        }  # fmt: skip
+            "model": pretrained,
+            "adapter": adapter,
+            "engine": engine,
+            "dtype": dtype,
+            **asdict(self.asked_with),
+        }
         self.rollout = ParallelRollout.from_config(self.asked_with)
         if self._world_size > 1:
             self.accelerator = Accelerator(cpu=cpu)

@@ -60,22 +60,58 @@ def local_path(path: str) -> str:
     raise VideoError(path, f"not found as {tried}")
 
 
-_lock = threading.Lock()
-_indices: OrderedDict[tuple, Index] = OrderedDict()  # (path, modification time, bytes) -> index, the newest last
+class Indices:
+    """The indices of the files used last by (path, modification time, bytes): what `INDEX_BYTES` hold, or one."""
+
+    def __init__(self):
+        self._kept: OrderedDict[tuple, Index] = OrderedDict()  # the one used last is the last
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: tuple) -> Index | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: tuple, index: Index) -> Index:
+        with self._lock:
+            if key in self._kept:
+                self._bytes -= self._kept.pop(key).nbytes
+            self._kept[key] = index
+            self._bytes += index.nbytes
+            while self._bytes > INDEX_BYTES and len(self._kept) > 1:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+        return index
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
+
+    def after_fork(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+
+
+_indices = Indices()
+workers.after_fork(_indices.after_fork)
 
 
 def find_index(path: str) -> tuple[str, Index]:
     """The resolved path of a file and its index. Raises [`VideoError`]."""
     path = local_path(path)
     key = (path, *check_file(path))
-    index = _indices.get(key) or _scan(path, key[-1])
-    return path, _remember(key, index)
+    return path, _indices.get(key) or _indices.put(key, _scan(path, key[-1]))
 
 
 def index_by_decoding(path: str) -> None:
     """Puts the index that a plain decode of a file gives in place of the one from its packets."""
     key = (path, *check_file(path))
-    _remember(key, result(schedule(indexing.index_by_decoding, path), path))
+    _indices.put(key, result(schedule(indexing.index_by_decoding, path), path))
 
 
 def _scan(path: str, size: int) -> Index:
@@ -89,25 +125,6 @@ def _scan(path: str, size: int) -> Index:
     except indexing.CutError:
         return result(schedule(indexing.scan, path), path)
     return index or result(schedule(indexing.index_by_decoding, path), path)
-
-
-def _remember(key: tuple, index: Index) -> Index:
-    with _lock:
-        _indices[key] = index
-        _indices.move_to_end(key)
-        total = sum(kept.nbytes for kept in _indices.values())
-        while total > INDEX_BYTES and len(_indices) > 1:
-            total -= _indices.popitem(last=False)[1].nbytes
-    return index
-
-
-def _forget_lock():
-    """After a fork: a thread of the parent may have held it."""
-    global _lock
-    _lock = threading.Lock()
-
-
-workers.after_fork(_forget_lock)
 
 
 def probe(path: str) -> VideoInfo:
@@ -124,15 +141,15 @@ def probe_many(paths: Sequence[str], progress: bool = False) -> dict[str, VideoI
         try:
             resolved = local_path(path)
             key = (resolved, *check_file(resolved))
-            if key in _indices:
-                known[path] = _indices[key].info
+            if (index := _indices.get(key)) is not None:
+                known[path] = index.info
             else:
                 futures[path] = (resolved, key, schedule(indexing.scan, resolved))
         except VideoError as error:
             known[path] = error
     for path, (resolved, key, future) in tqdm(futures.items(), "Videos", disable=not progress, leave=False):
         try:
-            known[path] = _remember(key, result(future, resolved)).info
+            known[path] = _indices.put(key, result(future, resolved)).info
         except VideoError as error:
             known[path] = error
     return known

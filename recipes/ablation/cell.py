@@ -65,10 +65,16 @@ def run(row: str, seed: int, folder: str, tokens: int, extra: list[str]) -> None
     versions = {name: importlib.metadata.version(name) for name in ("paravt", "trl", "transformers", "torch")}
     commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout
     found = {
-        "row": row, "seed": seed, "flags": flags, "versions": versions | {"commit": commit.strip()},
-        "training_seconds": seconds, "tokens": generated, "steps": trainer.state.global_step, "rates": rates,
+        "row": row,
+        "seed": seed,
+        "flags": flags,
+        "versions": versions | {"commit": commit.strip()},
+        "training_seconds": seconds,
+        "tokens": generated,
+        "steps": trainer.state.global_step,
+        "rates": rates,
         "log": [entry for entry in trainer.state.log_history if "reward" in entry],
-    }  # fmt: skip
+    }
     path = cell_path(folder, row, seed)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".part", "w") as file:

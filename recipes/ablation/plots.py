@@ -65,8 +65,12 @@ def figures(cells: dict[str, list[dict]], folder: str) -> None:
     figure, axis = pyplot.subplots(figsize=(5, 3.2), layout="constrained")
     source = next((row for row in ("without tool reward", "gating only", "PARA-GRPO") if row in cells), None)
     for i, k in enumerate(BUDGETS if source else []):
-        axis.plot(*curve(cells[source], f"budget_{k}/call_minus_skip"), label=f"K = {k}", color=COLOURS[i],
-                  linestyle=STYLES[i])  # fmt: skip
+        axis.plot(
+            *curve(cells[source], f"budget_{k}/call_minus_skip"),
+            label=f"K = {k}",
+            color=COLOURS[i],
+            linestyle=STYLES[i],
+        )
     axis.axhline(0, color="grey", linewidth=0.8)
     axis.set(xlabel="step", ylabel="reward of callers minus skippers", title=source)
     axis.legend()

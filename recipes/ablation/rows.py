@@ -21,14 +21,15 @@ ROWS = {
 # Choices of this implementation.
 VARIANTS = {
     "anchors on all tags": [
-        "--anchor_tags", json.dumps({f"<{end}{tag}>": w for tag, w in ALL_TAGS.items() for end in ("", "/")}),
+        "--anchor_tags",
+        json.dumps({f"<{end}{tag}>": w for tag, w in ALL_TAGS.items() for end in ("", "/")}),
     ],
     "penalty on the whole turn": [],
     "anchors with a baseline": [],
     "no format reward, no anchors": ["--anchor_weight", "0", "--format_weight", "0"],
     "anchors instead of a format reward": ["--format_weight", "0"],
     "small budgets more often": ["--frame_budgets", "4", "4", "4", "8", "8", "16", "32"],
-}  # fmt: skip
+}
 BUDGETS = [4, 8, 16, 32]
 
 

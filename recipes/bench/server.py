@@ -29,10 +29,22 @@ URL = f"http://localhost:{PORT}"
 def serve(model: str, log: str, engine_args: dict):
     """A server of the model, from its first healthy answer on."""
     command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--port", str(PORT),
-        "--max-model-len", "4096", "--enforce-eager", "--logprobs-mode", "processed_logprobs", "--enable-scale-out",
-        "--mm-processor-kwargs", '{"size": {"shortest_edge": 1024, "longest_edge": 16777216}}',
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        model,
+        "--port",
+        str(PORT),
+        "--max-model-len",
+        "4096",
+        "--enforce-eager",
+        "--logprobs-mode",
+        "processed_logprobs",
+        "--enable-scale-out",
+        "--mm-processor-kwargs",
+        '{"size": {"shortest_edge": 1024, "longest_edge": 16777216}}',
+    ]
     for name, value in engine_args.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
@@ -63,9 +75,11 @@ def server(folder: str = "paravt-bench", engine_args: dict | None = None) -> Non
     def ranks(kind: str) -> list[float]:
         command = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29618", __file__]
         done = subprocess.run(
-            [sys.executable, *command, "--folder", folder, "--rank", kind], capture_output=True, text=True,
+            [sys.executable, *command, "--folder", folder, "--rank", kind],
+            capture_output=True,
+            text=True,
             env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        )
         if done.returncode:
             raise RuntimeError(done.stderr[-3000:])
         return json.loads(done.stdout.splitlines()[-1])

@@ -38,21 +38,34 @@ OneByOne.crop_video.__doc__ = CropVideo.crop_video.__doc__  # TRL reads the tool
 
 def arguments(folder: str, kind=ParaGRPOConfig, **kwargs):
     return kind(
-        os.path.join(folder, "trainer"), per_device_train_batch_size=ROLLOUTS, num_generations=8, report_to="none",
-        max_completion_length=1000, bf16=False, use_cpu=True, gradient_checkpointing=False, save_strategy="no",
+        os.path.join(folder, "trainer"),
+        per_device_train_batch_size=ROLLOUTS,
+        num_generations=8,
+        report_to="none",
+        max_completion_length=1000,
+        bf16=False,
+        use_cpu=True,
+        gradient_checkpointing=False,
+        save_strategy="no",
         **kwargs,
-    )  # fmt: skip
+    )
 
 
 def stock(model: str, engine, prompts, turns: list[str], folder: str) -> float:
     """Generation of the same rollouts by the stock trainer: its loop, the crop as a tool with a sub-agent in it."""
     OneByOne.engine = engine
-    rows = [{"prompt": [{"role": "user", "content": "Which colour is the flash?"}], "videos": p[-1]["videos"]}
-            for p in prompts]  # fmt: skip
+    rows = [
+        {"prompt": [{"role": "user", "content": "Which colour is the flash?"}], "videos": p[-1]["videos"]}
+        for p in prompts
+    ]
     trainer = GRPOTrainer(
-        model, accuracy_reward, arguments(folder, GRPOConfig, max_tool_calling_iterations=2),
-        train_dataset=Dataset.from_list(rows), processing_class=engine.processor, environment_factory=OneByOne,
-    )  # fmt: skip
+        model,
+        accuracy_reward,
+        arguments(folder, GRPOConfig, max_tool_calling_iterations=2),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=engine.processor,
+        environment_factory=OneByOne,
+    )
     scripted = Scripted(engine, ["<think>\n" + turn for turn in turns])
 
     def turn(self, prompt_ids, images, fields, num_generations, has_tool_images=False):
@@ -70,10 +83,13 @@ def steps(model: str, engine, prompts, turns: list[str], folder: str) -> tuple[f
         prompts, Scripted(engine, turns), 1000
     )
     output = {
-        "prompt_ids": [e.prompt_ids for e in played], "completion_ids": [e.ids for e in played],
-        "logprobs": [e.logprobs for e in played], "env_mask": [e.mask for e in played],
-        "turns": [e.messages for e in played], "tool_calls": [[s.record() for s in e.slots] for e in played],
-    }  # fmt: skip
+        "prompt_ids": [e.prompt_ids for e in played],
+        "completion_ids": [e.ids for e in played],
+        "logprobs": [e.logprobs for e in played],
+        "env_mask": [e.mask for e in played],
+        "turns": [e.messages for e in played],
+        "tool_calls": [[s.record() for s in e.slots] for e in played],
+    }
     rows = []
     for i, prompt in enumerate(prompts):
         blank = [{"type": "image"} if part["type"] == "image" else part for part in prompt[-1]["content"]]
@@ -84,10 +100,13 @@ def steps(model: str, engine, prompts, turns: list[str], folder: str) -> tuple[f
     found = []
     for kind, config in ((GRPOTrainer, GRPOConfig), (ParaGRPOTrainer, ParaGRPOConfig)):
         trainer = kind(
-            model, [accuracy_reward, format_reward, tool_reward], arguments(folder, config),
-            train_dataset=Dataset.from_list([{"prompt": "x"}] * ROLLOUTS), processing_class=engine.processor,
+            model,
+            [accuracy_reward, format_reward, tool_reward],
+            arguments(folder, config),
+            train_dataset=Dataset.from_list([{"prompt": "x"}] * ROLLOUTS),
+            processing_class=engine.processor,
             rollout_func=lambda prompts, trainer: output,
-        )  # fmt: skip
+        )
         trainer.model.train()
 
         trainer.current_gradient_accumulation_steps = 1
