@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import regex
 
@@ -38,7 +38,7 @@ _CLOSE = r"[)\]}>\"'“”‘’«»」』】》]{0,4}"
 # Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D.
 _LETTER = (
     r"(?<![\p{Latin}\d]|[\p{Latin}\d][-'’&]|(?<!\p{Latin})\p{Latin}[–—~])[A-Za-z]"
-    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|[-&]\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
+    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|-[\p{Latin}\d]|&\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
 )
 _OPTION = pattern_of("option")
 _OR = pattern_of("join")
@@ -52,23 +52,34 @@ _CLAUSE = rf",? (?!{_LATE})(?-i:\p{{Ll}})|,? is (?!possible)"
 _WORD_CLAUSE = rf"(?<=[AEIOUY]) (?!{_LATE})(?-i:\p{{Ll}})"
 LETTERS = rf"(?P<letters>(?>{_ITEM}(?>{_JOINED}{_ITEM}(?!{_WORD_CLAUSE})|{_NEXT}{_ITEM}(?!{_CLAUSE})){{0,7}}))"
 
+_MARK = "[✅✔✓☑👍❌✗✘✖☐🚫👎]"
+
 # Words of one letter, in English and its neighbours: before another word they are no labels.
 _WORD_LETTERS = "AEIOUY"
 _BEGINNINGS = r"(?:the|this|that|these|he|she|it|they|there|an|was|is|are|both|i|my)\b"  # of another clause
 _CONNECTIVE = regex.compile(
     r"\s?(?:$|[^\p{L}\s]|\n)|[^\p{Latin}\s]"
-    rf"|\s?{pattern_of('option_after')}|\s?{pattern_of('right_after')}|\s(?:{pattern_of('because')}|{_BEGINNINGS})",
+    rf"|\s?{pattern_of('option_after')}|\s?{pattern_of('right_after')}"
+    rf"|\s(?:{pattern_of('because')}|{_BEGINNINGS})(?!-)",  # "a so-called" has no "so"
     regex.IGNORECASE,
+)
+_NOUN = regex.compile(  # what follows the article of "a 3-D film", "a (short) film", "a ... film"
+    rf"\s(?:{_MARK}|[\d$€£#\"'“‘«]|\((?!the ))|\s?(?:\.\.+|…)\s?\p{{Ll}}|\s[–—-]\s\p{{Ll}}{{1,20}}[ ,]"
 )
 
 _NOT = pattern_of("not")
 _FILL = rf"(?:{pattern_of('fill')}|{_OPTION}|{pattern_of('answer')}|{pattern_of('right')})['’]? ?"
 _DENIED_BEFORE = regex.compile(
-    rf"{_NOT}(?:, (?:dass|что|że|що)\b)? ?(?:{_FILL}){{0,5}}[(\[\"'“‘«「]? ?$", regex.IGNORECASE
+    rf"{_NOT}(?:, (?:dass|что|że|що)\b)? ?(?:{_FILL}){{0,5}}[(\[\"'“‘«「]? ?\Z", regex.IGNORECASE
 )
 _DENIED_AFTER = regex.compile(
-    rf"{_CLOSE}[\s:–—-]{{0,3}}{pattern_of('denied')}(?! (?:the |option )?(?-i:[A-Z])\b)"  # but: "B, not A"
+    rf"{_CLOSE}[\s:–—-]{{0,3}}{pattern_of('denied')}"
+    r"(?:(?<=\p{So})|(?! (?:the |option )?(?-i:[A-Z])\b))"  # but: "B, not A"
     rf"|\s{pattern_of('condition')}|\?\s?{_NOT}",
+    regex.IGNORECASE,
+)
+_EXPLAINED = regex.compile(  # what is no denial in "the answer is A: no one moves"
+    rf"{_CLOSE}\s?[:–—-]\s?{pattern_of('denied')}\s(?!{pattern_of('because')}|{pattern_of('right')})\p{{L}}",
     regex.IGNORECASE,
 )
 _DENIED_THING = regex.compile(
@@ -108,15 +119,19 @@ def _is_word(text: str, letter: regex.Match) -> bool:
     return letter[0].upper() in _WORD_LETTERS and not _CONNECTIVE.match(text, letter.end())
 
 
-def _is_denied(text: str, start: int, end: int, lead: int | None = None) -> bool:
+def _is_denied(text: str, start: int, end: int, lead: int | None = None, linked: bool = False) -> bool:
     """
     Whether the letters at `start` to `end` are denied, or hold for a case only; `lead` is where the words begin that
-    introduce them.
+    introduce them. Where they are `linked` to those words, a colon after them begins an explanation.
     """
-    before = {text[max(0, i - 80) : i] for i in (start, start if lead is None else lead)}
-    return any(_DENIED_BEFORE.search(words) or _CASE_BEFORE.search(words) for words in before) or bool(
-        _DENIED_AFTER.match(text, end)
-    )
+    if any(_is_denied_before(text, place) for place in {start, start if lead is None else lead}):
+        return True
+    return bool(_DENIED_AFTER.match(text, end)) and not (linked and _EXPLAINED.match(text, end))
+
+
+def _is_denied_before(text: str, place: int) -> bool:
+    words = text[max(0, place - 80) : place]
+    return bool(_DENIED_BEFORE.search(words) or _CASE_BEFORE.search(words))
 
 
 def _mentioned(text: str, labels: Sequence[str]) -> set[str]:
@@ -146,6 +161,8 @@ class Form:
         lonely (`bool`): Whether it says nothing where another letter is mentioned too.
         explicit (`bool`): Whether it can stand after a change of mind and undo what was said before.
         mention (`bool`): Whether it says nothing in a text that goes through the options one by one.
+        denying (`bool`): Whether it is made of a denial, which then does not undo it: `all but B are wrong`.
+        beside (`str`): What must stand in the text too, if not "": a `yes` to one option needs a `no` to others.
     """
 
     name: str
@@ -156,24 +173,36 @@ class Form:
     lonely: bool = False
     explicit: bool = True
     mention: bool = False
+    denying: bool = False
+    beside: str = ""
 
     def statements(self, text: str) -> Iterator[Statement]:
         """What the form says, place by place; what is denied is not said."""
         for match in _compiled(self.pattern).finditer(text, overlapped="lead" in self.pattern):
-            said, lead = _statement(match), match.start()
-            filler = match.groupdict().get("filler") or ""
-            if _DENIED_BEFORE.search(filler) or _is_denied(text, said.start, said.end, lead):
-                continue
-            if self.mention and _DENIED_THING.search(text[max(0, said.start - 80) : said.start]):
-                continue
-            if len(said.letters) == 1 and not self._is_label(text, said):
-                continue
-            yield said
+            said = _statement(match)
+            single = len(said.letters) == 1
+            if not self._is_undone(text, match, said) and not (single and not self._is_label(text, said)):
+                yield said
+
+    def _is_undone(self, text: str, match: regex.Match, said: Statement) -> bool:
+        """Whether what a match says is denied, or holds for a case only."""
+        parts = match.groupdict()
+        if self.beside:  # says so of each letter itself
+            return False
+        if _DENIED_BEFORE.search(parts.get("filler") or ""):
+            return True
+        if self.denying:
+            return _is_denied_before(text, match.start())
+        if _is_denied(text, said.start, said.end, match.start(), linked=bool(parts.get("link"))):
+            return True
+        return self.mention and _DENIED_THING.search(text[max(0, said.start - 80) : said.start]) is not None
 
     def _is_label(self, text: str, said: Statement) -> bool:
         """Whether a single letter stands for an option here, and is no word."""
         (letter,) = said.letters
         if letter == "I" and text.startswith(", ", said.end):
+            return False
+        if letter in _WORD_LETTERS.lower() and _NOUN.match(text, said.end):
             return False
         free = letter.isupper() and letter not in _WORD_LETTERS and not self.strict
         if letter.isupper() and _AFTER_OPTION.search(text[max(0, said.start - 30) : said.start]):
@@ -188,8 +217,8 @@ def _compiled(pattern: str) -> regex.Pattern:
 
 _ANSWER = pattern_of("answer")
 _NO_LETTER = r"(?!letter|lettre|letra|lettera|buchstabe|букв|字母|chữ)"  # "the letter B on his shirt"
-_LINK = rf"\s?{pattern_of('link')}\s?[:\n]*\s?"
-_SIGN = r"\s?[:=→⇒–—>\n-]{1,3}\s?"
+_LINK = rf"(?P<link>\s?{pattern_of('link')}\s?[:\n]*\s?)"
+_SIGN = r"(?P<link>\s?[:=→⇒–—>\n-]{1,3}\s?)"
 _SOFT = rf"(?:\s?{SOFTENERS}\s?[,:]?)*"
 _SAYS = (
     rf"(?P<lead>{_ANSWER}){_CLOSE}"
@@ -197,6 +226,20 @@ _SAYS = (
     rf"|(?P<filler>[^.!?。\n:=,]{{0,30}}?){_SIGN}\s?{_SOFT}"  # answer to the question: B
     rf"|\s?)\s?{LETTERS}"  # answer B
 )
+
+_OTHERS = rf"(?:,? (?:{_OPTION}|of|the|th?ese|them|others?|les|las|los|a[ns]deren?|другие|остальные)){{0,4}}"
+_ALL, _EXCEPT = pattern_of("all"), pattern_of("except")
+_DENIED = pattern_of("denied")
+_ALL_BUT = (
+    rf"(?:{_ALL}{_OTHERS},? ?{_EXCEPT} ?{LETTERS},? ?{_DENIED}"  # everything except B is wrong
+    rf"|(?:{_EXCEPT} ?{LETTERS}|{LETTERS} ?{pattern_of('except_after')})"  # except B, all are wrong
+    rf"\p{{L}}{{0,3}}?[\s,]{{0,3}}{_ALL}{_OTHERS} ?{_DENIED}"
+    rf"|{_ALL}{_OTHERS} ?{_DENIED},? {_EXCEPT} ?{LETTERS}(?!{_CLOSE} ?{_DENIED})"  # all are wrong except B
+    rf"|{pattern_of('none')}{_OTHERS},? {_EXCEPT} ?{LETTERS} ?{pattern_of('right_after')}"  # none but B is right
+    r")(?! ?\?)"
+)
+_VERDICT = r"(?P<letters>{letter}){close}\s?(?:[.:,=–—-]{{1,2}}\s?)?{word}(?=\s?(?:[^\p{{L}}\p{{M}}\s\d'’-]|$))"
+_YES, _NO = (_VERDICT.format(letter=_LETTER, close=_CLOSE, word=pattern_of(field)) for field in ("yes", "no"))
 
 FORMS = (
     Form(
@@ -226,7 +269,7 @@ FORMS = (
     ),
     Form(
         "I choose",
-        rf"(?P<lead>{pattern_of('choose')})\s?:?\s?{_SOFT}\s?{LETTERS}",
+        rf"(?P<lead>(?P<link>{pattern_of('choose')}))\s?:?\s?{_SOFT}\s?{LETTERS}",
         (
             ("I'd go with D.", "D"),
             ("我选择 C 选项", "C"),
@@ -236,6 +279,28 @@ FORMS = (
         revised=True,
     ),
     Form(
+        "all but",
+        _ALL_BUT,
+        (
+            ("Everything except C is wrong.", "C"),
+            ("All are wrong but C.", "C"),
+            ("C以外はすべて間違いです。", "C"),
+            ("Nothing except C fits.", "C"),
+            ("All but A or B are wrong", None),
+        ),
+        denying=True,
+    ),
+    Form(
+        "yes and no",
+        _YES,
+        (
+            ("A: false. B: false. C: true. D: false.", "C"),
+            ("A) No, it rains.\nB) Yes! It is dry.\nC) No.", "B"),
+            ("A : faux, B : vrai, C : vrai, D : faux", None),
+        ),
+        beside=_NO,
+    ),
+    Form(
         "is correct",
         rf"{LETTERS}(?:[:,]?(?: [^\s.!?。,;]{{2,30}}){{0,4}}?)?[:,]? ?{pattern_of('right_after')}",
         (("Option A is wrong, option B is right", "B"), ("Bが正解です", "B"), ("A and C are correct", None)),
@@ -243,7 +308,7 @@ FORMS = (
     ),
     Form(
         "it is",
-        rf"(?P<lead>{pattern_of('therefore')})[,:]?\s?{_SOFT}\s?{LETTERS}",
+        rf"(?P<lead>(?P<link>{pattern_of('therefore')}))[,:]?\s?{_SOFT}\s?{LETTERS}",
         (("It's too dark for A, so it must be B.", "B"), ("Therefore, C", "C")),
         strict=True,
         revised=True,
@@ -322,7 +387,12 @@ EXPLICIT = tuple(form for form in FORMS if form.explicit)
 # ------------------------------------------------------------------------------------------------------------- reading
 
 _SURVEY = regex.compile(pattern_of("survey"), regex.IGNORECASE)
-_REVISION = regex.compile(pattern_of("revision"), regex.IGNORECASE)
+_REVISION = regex.compile(
+    r"(?<!(?<!\p{L})[A-Z]\s?[):=]\s?)"  # "A: no, it rains" takes nothing back
+    r"(?:(?<!^[A-Z]\.\s?)|(?=\p{L}+[.,] (?-i:[A-Z])(?!\p{L})))"  # nor does "A. No, it rains", but "A. No, B"
+    rf"{pattern_of('revision')}",
+    regex.IGNORECASE | regex.MULTILINE,
+)
 _ASSURANCE = regex.compile(
     r"\b(?:no|without(?: an?y?)?|beyond(?: an?y)?) (?:doubts?|questions?)\b"
     r"|\b(?:sin|sans|sem|senza) (?:duda|doute|dúvida|dubbio)\b"
@@ -331,9 +401,23 @@ _ASSURANCE = regex.compile(
 )
 _WRAPPED = regex.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|bf|rm)\s*\{([^{}]*)\}")
 _BOXED = regex.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}")
+_STRUCK = regex.compile(
+    r"~~(?=[^\s~])[^~\n]{1,300}(?<=\S)~~|<(s|del|strike)>[^\n]{0,300}?</\1>|\[s\][^\n]{0,300}?\[/s\]"
+    r"|\\(?:x?cancel|bcancel|sout|st)\s*\{[^{}]{0,300}\}|(?:[^\s\u0336]\u0336\s?)+",
+    regex.IGNORECASE,
+)
 _MARKUP = regex.compile(r"[*_`$~]+|^#+|\\[()\[\]]|</?(?:strong|em|span|code)>", regex.MULTILINE)
 _TAG = regex.compile(r"</?[A-Za-z_]{2,20}\s?/?>")
 _ALONE = regex.compile(r"[\s(\[{\"'“<«「【]*([A-Za-z])[\s)\]}\"'”>»」】.:,;!?。]*")
+_MARKED = regex.compile(rf"({_MARK})\s?([(\[]?[A-Z](?![\p{{L}}\d])[)\]]?)[.:]?(?!\s?(?:{_OR}|[,/&+])\s?[(\[]?[A-Z]\b)")
+_LETTER_LAST = regex.compile(r"(?<![\p{L}\d])[A-Z][)\]]?[.:]?\s?$")
+_DECORATION = regex.compile(rf"(?!{_MARK})\p{{Emoji_Presentation}}|[➡➜➤▶►☞★☆●◉◆]")
+_EMOJI_LETTERS = {start + i: ALPHABET[i] for start in (0x1F150, 0x1F170, 0x1F1E6) for i in range(26)}
+_QUESTION = regex.compile(  # Q: Which one? A: C
+    r"\A(?:Q\s?[:.](?:[^\n?？]{0,400}[?？\n])\s*(?:[AR]\s?[:.])?"
+    r"|(?:[FV]\s?:(?:[^\n?？]{0,400}[?？\n])\s*A|[PD]\s?:(?:[^\n?？]{0,400}[?？\n])\s*R)\s?:)\s?(?!.{0,300}\bB[.:)])",
+    regex.DOTALL,
+)
 _FIELDS = regex.compile(
     r"(?:final|correct|selected|chosen|predicted|my)?[ _-]?(?:answer|choice|option|letter|label|prediction)"
 )
@@ -364,15 +448,16 @@ def read_choice(text: str, choices: str | Sequence[str] = "ABCD", options=None) 
     field = _json_field(text)
     if field is not None:
         return read_choice(field, labels, names)[0], "JSON"
-    text = _clean(text)
+    text = _without_own_words(_clean(text), names)
     if alone := _ALONE.fullmatch(text):
         return _only([alone[1].upper()], labels), "letter alone"
     said = words_of(text)
     if exact := [label for label, name in names.items() if said and words_of(name) == said]:
         return _only(exact), "option alone"
     revision = max((match.end() for match in _REVISION.finditer(text)), default=0)
+    beside = 2 if not names else len(labels) if any(map(_ASSENT.match, names.values())) else 1
     for part, forms in ((text[revision:].lstrip(" ,.:!…-\n"), EXPLICIT), (text, FORMS)):
-        choice, form = _decide(part, labels, forms)
+        choice, form = _decide(part, labels, forms, beside)
         if choice or (form and forms is FORMS):
             return choice, form
     named = [] if _SURVEY.search(text) else _named(text, names)
@@ -417,20 +502,38 @@ def _json_field(text: str) -> str | None:
 
 def _clean(text: str) -> str:
     """A text without tokens, markup and spare white space, in one writing, of bounded length."""
-    text = _MARKUP.sub("", SPECIAL_TOKEN.sub("", text.rpartition("</think>")[2]))
-    text = _TAG.sub("\n", regex.sub(r"<([biu])>(.*?)</\1>", r"\2", text))
-    text = unicodedata.normalize("NFKC", text).replace("’", "'")
-    text = regex.sub(r"[ \t\u00a0\u200b-\u200f\ufeff]+", " ", text)
+    text = _STRUCK.sub(" ", SPECIAL_TOKEN.sub("", text.rpartition("</think>")[2]))
+    text = _TAG.sub("\n", regex.sub(r"<([biu])>([^\n]{0,300}?)</\1>", r"\2", _MARKUP.sub("", text)))
+    text = unicodedata.normalize("NFKC", text.translate(_EMOJI_LETTERS)).replace("’", "'").replace("‐", "-")
+    text = _with_marks_after_letters(regex.sub(r"[\ufe00-\ufe0f]", "", text))
+    text = regex.sub(r"[ \t\u00a0\u200b-\u200f\ufeff]+", " ", _DECORATION.sub(" ", text))
+    text = regex.sub(r"(?<=\p{Hebrew})[-־](?=[A-Za-z])", " ", text)  # prepositions are joined on by a hyphen
     text = regex.sub(r"(?:^|\s*\n)\s*(?:[-=]{0,3}>|[-•·–=→⇒]\s)?\s?", "\n", text).strip()
-    text = _ASSURANCE.sub("surely", text)
+    text = _QUESTION.sub("Answer: ", _ASSURANCE.sub("surely", text))
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]}\n{text[-MAX_LENGTH // 2 :]}"
 
 
-def _decide(text: str, labels: Sequence[str], forms: Sequence[Form]) -> tuple[str | None, str | None]:
-    """What the first form says that says anything, and its name."""
+def _with_marks_after_letters(text: str) -> str:
+    """A text with its ticks and crosses, and boxes for them, after the letters: `C ✅` for `✅ C` and for `[x] C`."""
+    text = regex.sub(r"\[ ?\]", "☐", text)
+    text = regex.sub(r"\[x\]" if "☐" in text else r"\[x\](?=\s?[(\[]?[A-Z]\b)", "☑", text, flags=regex.IGNORECASE)
+    first = regex.search(_MARK, text)
+    if first is None or _LETTER_LAST.search(text[max(0, first.start() - 8) : first.start()]):
+        return text
+    return _MARKED.sub(r"\2 \1 ", text)
+
+
+def _decide(text: str, labels: Sequence[str], forms: Sequence[Form], beside: int) -> tuple[str | None, str | None]:
+    """
+    What the first form says that says anything, and its name. What needs other words beside it needs them at
+    `beside` letters, and says nothing for sure if there are fewer.
+    """
     surveyed = _SURVEY.search(text)
     for form in forms:
         if surveyed and form.mention:
+            continue
+        others = len(set(_compiled(form.beside).findall(text))) if form.beside else beside
+        if not others:
             continue
         statements = [
             said
@@ -441,7 +544,7 @@ def _decide(text: str, labels: Sequence[str], forms: Sequence[Form]) -> tuple[st
             statements = _last_word(text, statements)
         letters = {letter.upper() for said in statements for letter in said.letters}
         if letters and not (form.lonely and _mentioned(text, labels) - letters):
-            return _only(list(letters), labels), form.name
+            return _only(list(letters), labels) if others >= beside else None, form.name
     return None, None
 
 
@@ -461,10 +564,45 @@ def _last_word(text: str, statements: list[Statement]) -> list[Statement]:
 
 # ----------------------------------------------------------------------------------------------------- options by name
 
+_ASSENT = regex.compile(rf"(?:{pattern_of('yes')}|{pattern_of('no')})(?!\p{{L}})", regex.IGNORECASE)
+_DENIAL = regex.compile(rf"{_NOT}|{pattern_of('no')}|{pattern_of('none')}|{_DENIED}", regex.IGNORECASE)
+_BETWEEN = regex.compile(rf"(?:[\s,;.|/(]|{_OR}){{0,6}}", regex.IGNORECASE)
+_JUDGED = regex.compile(rf"\s?(?:{_DENIED}|{pattern_of('right_after')})", regex.IGNORECASE)
+
+
+def _without_own_words(text: str, names: Mapping[str, str]) -> str:
+    """
+    A text without the options where it only repeats them, `A. Yes B. No`, and without the words of an option that
+    would deny its letter: `B: No`.
+    """
+    places = sorted(
+        (Place(label, *match.span()) for label, name in names.items() for match in _with_letter(label, name, text)),
+        key=lambda place: place.start,
+    )
+    gaps = [text[place.end : after.start] for place, after in pairwise(places)]
+    if gaps and all(map(_BETWEEN.fullmatch, gaps)) and not _JUDGED.match(text, places[-1].end):
+        return text[: places[0].start] + text[places[-1].end :]
+    for place in reversed(places):
+        if _DENIAL.match(names[place.label]):
+            text = f"{text[: place.start]}{place.label},{text[place.end :]}"
+    return text
+
+
+def _with_letter(label: str, name: str, text: str) -> Iterator[regex.Match]:
+    """Where a text has an option's letter and words together: `B: No`, or as a whole `No (B)`."""
+    words = unicodedata.normalize("NFKC", name).replace("’", "'").split()
+    spelt = r"\s".join(map(regex.escape, words)) + r"(?![\p{L}\p{M}\d])"
+    pattern = (
+        rf"(?<![\p{{L}}\d]){label}{_CLOSE}[\s:.=–—-]{{1,3}}{spelt}|\A{spelt}[\s,.:(–—-]{{1,3}}{label}(?=[).]{{0,2}}\Z)"
+    )
+    return regex.finditer(pattern, text, regex.IGNORECASE) if words else iter(())
+
+
 _CLAUSE_END = regex.compile(r"[.,;:!?。，；、！？\n]|\b(?:but|so|because|sondern|sino|mais|mas|ma|но)\b|而是")
 _EITHER = regex.compile(
     r"(?<!\p{L})(?:or|oder|ou|o|или|либо|أو|या|hoặc|veya|of)\s+$|(?:或者?|還是|还是|または|또는)\s*$"
 )
+_BY_ITSELF = regex.compile(rf"(?:^|[.,;:!?/&]|{_PERHAPS}|(?:{_OR} ?)?also|{_OR})\s*$", regex.IGNORECASE)
 _DENIED_NAME_BEFORE = regex.compile(rf"{_NOT}(?:\s?\S+){{0,3}}\s*$", regex.IGNORECASE)
 _DENIED_NAME_AFTER = regex.compile(rf"\s?(?:{pattern_of('denied')})", regex.IGNORECASE)
 
@@ -511,7 +649,8 @@ def _places(text: str, label: str, name: list[str]) -> Iterator[Place]:
 def _denies_name(text: str, start: int, end: int) -> bool:
     """Whether an option's words are denied where they stand; an option that is itself a `no` must stand by itself."""
     if regex.fullmatch(_NOT, text[start:end]):
-        alone = regex.search(rf"(?:^|[.,;:!?]|{_PERHAPS})\s*$", text[:start], regex.IGNORECASE)
+        before = text[max(0, start - 80) : start]
+        alone = _BY_ITSELF.search(before) and not regex.search(rf"{_NOT}\s*$", before, regex.IGNORECASE)
         return not alone or regex.match(r"\s?\w", text[end:]) is not None
     clause = _CLAUSE_END.split(text[max(0, start - 80) : start])[-1]
     return bool(_DENIED_NAME_BEFORE.search(clause) or _DENIED_NAME_AFTER.match(text, end))

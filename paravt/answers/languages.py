@@ -28,6 +28,12 @@ class Language:
         case (`str`): What makes all that follows in a sentence one of several cases: `if it rains`.
         right (`str`): What an answer is called: `correct`.
         survey (`str`): What announces that the options are looked at one by one.
+        yes (`str`): What says of an option that it holds: `A: true`.
+        no (`str`): What says of an option that it does not hold: `A: false`.
+        all_ (`str`): What names all options: `everything`.
+        none (`str`): What names no option: `nothing`.
+        except_ (`str`): What sets the letter that follows apart: `except B`.
+        except_after (`str`): What sets the letter before it apart: `B以外`.
         revision (`str`): What takes back all that was said before: `wait, no`.
         spaced (`bool`): Whether words are written with spaces between them.
     """
@@ -51,6 +57,12 @@ class Language:
     case: str = ""
     right: str = ""
     survey: str = ""
+    yes: str = ""
+    no: str = ""
+    all_: str = ""
+    none: str = ""
+    except_: str = ""
+    except_after: str = ""
     revision: str = ""
     spaced: bool = True
 
@@ -91,7 +103,7 @@ LANGUAGES = {
             r"i'm (?:confident|sure|certain)(?: that)?"
         ),
         right_after=(
-            r"(?:matches|fits|applies|works)(?=[.!,]|$)|✅|✔|✓|☑|remains(?= *[.!]?$)|"
+            r"(?:matches|fits|applies|works)(?=[.!,]|$)|✅|✔|✓|☑|👍|remains(?= *[.!]?$)|"
             r"is (?:all that is |what is |the only one )?left\b|"
             r"(?:is|was|seems?(?: to be)?|looks|appears?(?: to be)?|must be|would be|has to be|are|sounds|"
             r"being) (?:(?:the|my|most|clearly|obviously|definitely|indeed|therefore|thus|only|likely|also|"
@@ -130,7 +142,7 @@ LANGUAGES = {
             r"false"
         ),
         denied=(
-            r"❌|✗|✘|✖|"
+            r"❌|✗|✘|✖|☐|🚫|👎|"
             r"(?:is|was|are|were|seems?|looks?|would be|can be|could be|must be|being|sounds)?\s?(?:also |"
             r"clearly |definitely |probably |obviously |both |all |simply |completely |just )*(?:not\b|"
             r"incorrect|wrong|false|ruled out|eliminated|excluded|out\b|inaccurate|unlikely|impossible|"
@@ -139,7 +151,7 @@ LANGUAGES = {
             r"fails"
         ),
         fill=(
-            r"that|the|it|is|its|it's|be|sure|certain|think|believe|say|choose|choosing|pick|select|go|going|"
+            r"that|the|case|it|is|its|it's|be|sure|certain|think|believe|say|choose|choosing|pick|select|go|going|"
             r"with|to|would|could|should|must|can|(?-i:an?)|at|all|really|even|necessarily|for|of|whether|if|"
             r"either|was|convinced|confident|definitely|just|only|likely|possible|means?|seem|look|like|want"
         ),
@@ -151,6 +163,14 @@ LANGUAGES = {
             r"one by one|"
             r"let's (?:analyze|analyse|consider|examine|evaluate|go through|look at|check)(?: the| all|"
             r" each)? (?:options|choices)"
+        ),
+        yes=r"yes|true|right|correct|(?-i:T)|✅|✔|✓|☑|○|◯|⭕",
+        no=r"no|nope|not|false|wrong|incorrect|untrue|(?-i:F)|❌|✗|✘|✖|×|☐|🚫",
+        all_=r"everything|every|all|each",
+        none=r"none|nothing|no(?: other)?(?: option| choice| answer)s?",
+        except_=(
+            r"except(?: for)?|but|other than|apart from|aside from|besides|save(?: for)?|excluding|"
+            r"with the exception of"
         ),
         revision=(
             r"wait|actually|no[,.]|nope|correction|scratch that|on second thoughts?|on reflection|sorry|"
@@ -199,6 +219,11 @@ LANGUAGES = {
         condition=r"如果|的话|若",
         case=r"如果|假如|若|否则",
         survey=r"逐[项一个条]|一一(?:分析|看)|依次|(?:分析|看看)(?:各|每)个?选项",
+        yes=r"对|對|是|正确|正確|符合",
+        no=r"错误?|錯誤?|否|不对|不對|不是|不正确|不正確|不符合?",
+        all_=r"都|全部?|均|所有|其[他它余]",
+        except_=r"除了?",
+        except_after=r"(?:选项)?(?:以外|之外)",
         revision=r"等等|不对,?|不对|更正|其实|实际上|哦不|等一下|重新考虑|再想想|改选",
         spaced=False,
     ),
@@ -232,6 +257,10 @@ LANGUAGES = {
         ),
         condition=r"の場合|なら|ならば",
         survey=r"(?:各|それぞれの?)選択肢を|一つずつ|順番に",
+        yes=r"正しい|正解|はい|合っている|正",
+        no=r"間違い|間違っている|誤り|不正解|いいえ|正しくない|誤",
+        all_=r"すべて|全て|全部|みな|他",
+        except_after=r"以外|を除",
         revision=r"いや、|いや,|いえ、|いえ,|訂正|待って|やっぱり|考え直|すみません",
         spaced=False,
     ),
@@ -261,6 +290,10 @@ LANGUAGES = {
         ),
         condition=r"인 경우|라면|이라면|일 경우",
         survey=r"각 (?:선택지|보기|항목)|하나씩|차례로",
+        yes=r"맞음|맞다|맞습니다|참|예|네|정답|옳음|옳다",
+        no=r"틀림|틀리다|틀렸습니다|틀린|거짓|아니요|아니오|오답",
+        all_=r"모두|전부|다|나머지",
+        except_after=r"[을를]? ?(?:제외|빼고)|(?:이?외)에?",
         revision=r"아니,|아니요,|잠깐|다시 생각|정정|사실은|아, ",
         spaced=False,
     ),
@@ -318,6 +351,11 @@ LANGUAGES = {
         case=r"de lo contrario|si no",
         right=r"correct[ao]",
         survey=r"cada (?:opción|una)|una por una|opción por opción",
+        yes=r"sí|verdader[oa]|correct[oa]|ciert[oa]",
+        no=r"no|fals[oa]|incorrect[oa]",
+        all_=r"tod[oa]s?",
+        none=r"ningun[oa]|ninguna opción|nada",
+        except_=r"excepto|salvo|menos",
         revision=r"espera|no,|mejor dicho|perdón|corrijo|pensándolo bien|en realidad|rectifico|un momento",
     ),
     "French": Language(
@@ -376,6 +414,11 @@ LANGUAGES = {
         case=r"sinon|autrement",
         right=r"correcte?|bonne",
         survey=r"chaque (?:option|proposition|réponse)|une par une|une à une",
+        yes=r"oui|vraie?|exacte?|juste|correcte?",
+        no=r"non|faux|fausse|inexacte?|incorrecte?",
+        all_=r"toute?s?|tous",
+        none=r"aucune?|rien",
+        except_=r"sauf|hormis|excepté|à part|à l['’]exception de",
         revision=(
             r"attendez|non,|en fait|pardon|plutôt,|je corrige|finalement|ou plutôt|à la réflexion|"
             r"je me trompe"
@@ -435,6 +478,11 @@ LANGUAGES = {
         case=r"sonst|andernfalls|ansonsten|falls|wenn|sofern",
         right=r"richtig\w*|korrekt\w*",
         survey=r"jede (?:option|antwort|möglichkeit)|einzeln durch|der reihe nach|nacheinander",
+        yes=r"ja|wahr|richtig|korrekt|stimmt|zutreffend",
+        no=r"nein|falsch|unwahr|inkorrekt|unzutreffend",
+        all_=r"alle[sn]?|jede\w?",
+        none=r"nichts|keine\w?",
+        except_=r"außer|bis auf|mit ausnahme von",
         revision=(
             r"moment|nein,|halt,|doch,|korrektur|ich meine|besser gesagt|eigentlich|ich korrigiere|warte|"
             r"genauer betrachtet"
@@ -485,6 +533,11 @@ LANGUAGES = {
         case=r"caso contrário|senão",
         right=r"corret[ao]|cert[ao]",
         survey=r"cada (?:opção|alternativa|uma)|uma a uma|uma por uma",
+        yes=r"sim|verdadeir[oa]|corret[oa]|cert[oa]",
+        no=r"não|fals[oa]|incorret[oa]|errad[oa]",
+        all_=r"tod[oa]s?|tudo",
+        none=r"nenhuma?|nada",
+        except_=r"exceto|salvo|menos|a não ser",
         revision=r"espera|não,|aliás|ou melhor|desculpe|corrigindo|na verdade|pensando bem|corrijo",
     ),
     "Italian": Language(
@@ -535,6 +588,11 @@ LANGUAGES = {
         case=r"altrimenti",
         right=r"corrett[ao]|giust[ao]",
         survey=r"(?:ogni|ciascuna) opzione|una per una",
+        yes=r"sì|ver[oa]|corrett[oa]|giust[oa]|esatt[oa]",
+        no=r"no|fals[oa]|sbagliat[oa]|errat[oa]|scorrett[oa]",
+        all_=r"tutt[eio]",
+        none=r"nessuna?|niente|nulla",
+        except_=r"tranne|eccetto|salvo|a parte",
         revision=r"aspetta|no,|anzi|cioè|scusa|correggo|ripensandoci|in realtà|mi correggo",
     ),
     "Russian": Language(
@@ -574,6 +632,11 @@ LANGUAGES = {
         case=r"если|иначе",
         right=r"правильн\w+|верн\w+",
         survey=r"кажд\w+ (?:вариант\w*|из)|по очереди|по порядку",
+        yes=r"да|верно|правда|правильно|истина",
+        no=r"нет|неверно|неправда|неправильно|ложь",
+        all_=r"вс[её]|любой",
+        none=r"ничего|ни один",
+        except_=r"кроме|за исключением|помимо",
         revision=r"стоп|нет,|точнее|вернее|погоди\w*|извините|на самом деле|поправка|хотя нет|подождите",
     ),
     "Arabic": Language(
@@ -581,7 +644,7 @@ LANGUAGES = {
             r"\w?(?:ال)?(?:إجابة|اجابة|جواب|حل|إجابتي|جوابي|اختيار|إجابته)(?: (?:ال)?(?:صحيحة?|نهائية?|أنسب|"
             r"أفضل|صواب))*|(?:ال)?خيار (?:ال)?(?:صحيح|أنسب|أفضل)|(?:ال)?صحيح"
         ),
-        option=r"(?:ال)?خيار|(?:ال)?حرف|(?:ال)?اختيار|(?:ال)?إجابة|رمز|(?:ال)?بديل",
+        option=r"(?:ال)?خيار(?:ات)?|(?:ال)?حرف|(?:ال)?اختيار|(?:ال)?إجابة|رمز|(?:ال)?بديل",
         link=r"هي|هو|تكون|يكون|ستكون|كانت?|تبدو|يبدو",
         soft=r"(?:ال)?خيار|(?:ال)?حرف|على الأرجح|بالتأكيد|ربما|بوضوح|غالبًا|هو|هي|أنها|أنه|بلا شك",
         choose=(r"أختار|اخترت|سأختار|أرجح|أعتقد(?: أن(?:ها|ه)?)?|أظن(?: أن(?:ها|ه)?)?|أرى(?: أن(?:ها|ه)?)?|أفضل"),
@@ -600,6 +663,10 @@ LANGUAGES = {
         condition=r"إذا |إن كان |في حال ",
         right=r"(?:ال)?صحيحة?",
         survey=r"كل (?:خيار|إجابة)|واحدا تلو الآخر",
+        yes=r"نعم|صحيحة?|صح|صواب",
+        no=r"لا|خطأ|خاطئة?|غير صحيحة?",
+        all_=r"كل|جميع|الكل",
+        except_=r"ما عدا|عدا|باستثناء|إلا|سوى",
         revision=r"لا،|لا,|عفوا|تصحيح|انتظر|في الواقع|بالأحرى|عذرا",
     ),
     "Hindi": Language(
@@ -625,6 +692,10 @@ LANGUAGES = {
         condition=r"अगर |यदि |तब ",
         right=r"सही",
         survey=r"प्रत्येक विकल्प|हर विकल्प|एक-एक करके",
+        yes=r"सही|हाँ|हां|सत्य|ठीक",
+        no=r"गलत|ग़लत|नहीं|असत्य",
+        all_=r"सभी|सब|बाकी",
+        except_after=r"को छोड़कर|के अलावा|के सिवाय?",
         revision=r"नहीं,|रुकिए|रुको|असल में|दरअसल|माफ़ कीजिए|माफ कीजिए|वास्तव में",
     ),
     "Vietnamese": Language(
@@ -636,8 +707,8 @@ LANGUAGES = {
         link=r"là|sẽ là|phải là|chính là|có lẽ là|nên là|có thể là",
         soft=r"phương án|đáp án|câu|có lẽ|chắc chắn|rõ ràng|là|chính|lựa chọn|ý|đúng|chắc|chính xác|của tôi",
         choose=(
-            r"(?:tôi |em |mình )?(?:xin |sẽ )?(?:chọn|nghĩ(?: rằng)?(?: đó)?(?: là)?|"
-            r"cho rằng(?: đó)?(?: là)?|đoán(?: là)?|tin(?: rằng)?(?: là)?)"
+            r"theo (?:tôi|em|mình)(?: (?:thì|đó))?(?: là)?|(?:tôi |em |mình )?(?:xin |sẽ )?(?:chọn|"
+            r"nghĩ(?: rằng)?(?: đó)?(?: là)?|cho rằng(?: đó)?(?: là)?|đoán(?: là)?|tin(?: rằng)?(?: là)?)"
         ),
         right_after=(
             r"(?:chính )?(?:là|mới là|có vẻ)? ?(?:đáp án|câu trả lời|phương án|lựa chọn|đúng|chính xác|"
@@ -657,6 +728,10 @@ LANGUAGES = {
         condition=r"nếu ",
         right=r"đúng",
         survey=r"từng (?:phương án|đáp án|lựa chọn)|lần lượt",
+        yes=r"đúng|có|chính xác",
+        no=r"sai|không|không đúng",
+        all_=r"tất cả|mọi|các",
+        except_=r"trừ|ngoại trừ|ngoài",
         revision=r"khoan|à không|không,|thực ra|xin lỗi|nhầm|đính chính",
     ),
     "Turkish": Language(
@@ -686,6 +761,10 @@ LANGUAGES = {
         ),
         condition=r"ise ",
         survey=r"her (?:seçeneği|şıkkı)|tek tek|sırayla",
+        yes=r"doğru|evet",
+        no=r"yanlış|hayır|doğru değil",
+        all_=r"hepsi|tümü|tüm|bütün|her şey|diğer\p{L}*",
+        except_after=r"(?:seçeneği |şıkkı )?(?:dışında(?:ki)?|hariç)",
         revision=r"hayır,|pardon|dur,|daha doğrusu|aslında|düzeltiyorum",
     ),
     "Dutch": Language(
@@ -693,43 +772,51 @@ LANGUAGES = {
         option=r"optie|antwoord|letter|keuze",
         link=r"is|zou|moet|luidt|lijkt|zijn",
         soft=r"de|het|waarschijnlijk|duidelijk|dus|zeker|vermoedelijk|zijn|optie|antwoord",
-        choose=r"ik (?:kies|denk|ga voor|zou|neem|geloof)(?: voor| dat het)?|kies",
+        choose=(
+            r"ik (?:kies|denk|ga voor|zou|neem|geloof)(?: voor| dat het(?: antwoord)?)?|kies|"
+            r"volgens mij(?: is het)?|lijkt me"
+        ),
         right_after=(
             r"(?:juist|correct|goed) is|"
-            r"(?:is|lijkt|klopt)(?: (?:het|de|duidelijk|dus|mijn))*(?: (?:juist\w*|correct\w*|goed\w*|"
-            r"antwoord|beste|keuze))(?! niet)|klopt(?! niet)"
+            r"(?:is|lijkt|klopt)(?: (?:me|mij|het|de|duidelijk|dus|mijn|meest))*(?: (?:juist\w*|correct\w*|goed\w*|"
+            r"antwoord|beste?|keuze|waarschijnlijk\w*|aannemelijk\w*|logisch\w*))(?! niet)|klopt(?! niet)"
         ),
-        therefore=r"het is|dus|daarom|daardoor|maar|kortom",
+        therefore=r"het (?:is|moet|lijkt|zou)|dus|daarom|daardoor|maar|kortom",
         perhaps=r"misschien|waarschijnlijk|mogelijk|wellicht|het zou",
         final=r"definitieve?|uiteindelijke",
         join=r"en/of|of|en|noch",
-        because=r"omdat|want|aangezien|doordat|volgens|in",
+        because=r"omdat|want|aangezien|doordat|volgens|in|zijn|te zijn",
         not_=r"hoewel|niet|geen|behalve|als|tenzij|in plaats van|zonder|nooit",
         denied=r"(?:is|zijn|klopt|kan|lijkt)? ?(?:ook |duidelijk )?(?:niet|onjuist|fout|verkeerd|incorrect)",
         fill=r"het|de|is|dat|optie|denk|antwoord|zeker",
         condition=r"als |indien ",
         right=r"juiste?|correcte?",
+        yes=r"ja|waar|juist|goed|correct",
+        no=r"nee|onwaar|onjuist|fout|niet waar|niet juist",
+        all_=r"alle[sn]?|elke?",
+        none=r"niets|geen(?: enkele)?",
+        except_=r"behalve|uitgezonderd",
         revision=r"wacht|nee,|eigenlijk|correctie|sorry",
     ),
     "Polish": Language(
         answer=(
             r"odpowied[źz]i?(?:ą)?|rozwiązanie|(?:poprawna|prawidłowa|właściwa) (?:opcja|odpowiedź)|"
-            r"mój wybór|poprawn\w+|prawidłow\w+"
+            r"mój wybór|poprawn\w+|prawidłow\w+|najbardziej prawdopodobn\w+"
         ),
         option=r"opcj\w+|odpowied\w+|liter\w+|wariant",
         link=r"to|jest|brzmi|powinna być|będzie|musi być",
         soft=r"prawdopodobnie|oczywiście|zdecydowanie|chyba|na pewno|opcja|to|więc|jest|odpowiedź",
         choose=(
-            r"wybieram|wybrałbym|wybrałabym|stawiam na|zaznaczam|myślę,? że(?: to)?|sądzę,? że(?: to)?|"
-            r"uważam,? że(?: to)?"
+            r"moim zdaniem(?: to)?|wybieram|wybrałbym|wybrałabym|stawiam na|zaznaczam|myślę,? że(?: to)?|"
+            r"sądzę,? że(?: to)?|uważam,? że(?: to)?"
         ),
         right_after=(
             r"(?:jest|to|wydaje się|są)(?: (?:najbardziej|najlepsz\w+|chyba))*(?: (?:poprawn\w+|prawidłow\w+|"
             r"właściw\w+|odpowied\w+|najlepsz\w+))"
         ),
         therefore=(
-            r"(?<=(?:^|[.,!?\n])\s?)to|chodzi o|zostaje|pozostaje|zdaniem to|więc|zatem|dlatego|czyli|lecz|"
-            r"ale|a więc"
+            r"(?<=(?:^|[.,!?\n])\s?)to|(?:to )?musi (?:to )?być|chodzi o|zostaje|pozostaje|zdaniem to|więc|zatem|"
+            r"dlatego|czyli|lecz|ale|a więc"
         ),
         perhaps=r"może|być może|prawdopodobnie|chyba",
         final=r"ostateczn\w+|końcow\w+",
@@ -740,17 +827,25 @@ LANGUAGES = {
         fill=r"jest|to|że|opcja|odpowiedź|myślę|sądzę|wybieram",
         condition=r"jeśli |jeżeli |gdy ",
         right=r"poprawn\w+|prawidłow\w+",
+        yes=r"tak|prawda|poprawn[aey]|prawidłow[aey]|dobrze",
+        no=r"nie|fałsz|nieprawda|niepoprawn[aey]|nieprawidłow[aey]|źle|błędn[aey]",
+        all_=r"wszystk\p{L}+|każd\p{L}+",
+        none=r"nic|żadn\p{L}+",
+        except_=r"oprócz|poza|prócz|z wyjątkiem",
         revision=r"czekaj|nie,|właściwie|przepraszam|poprawka|jednak",
     ),
     "Indonesian": Language(
         answer=(
             r"jawaban(?:nya|ku)?|solusi|(?:pilihan|opsi)(?:nya)? yang (?:benar|tepat|paling \w+)|"
-            r"pilihan saya|kesimpulan(?:nya)?|jawapan"
+            r"pilihan saya|kesimpulan(?:nya)?|jawapan(?:nya)?"
         ),
         option=r"opsi|pilihan|huruf|jawaban",
         link=r"adalah|ialah|yaitu|yakni|seharusnya|sepertinya|mungkin",
         soft=r"opsi|pilihan|huruf|kemungkinan besar|jelas|tentu|pasti|yang|mungkin|adalah|benar|tepat",
-        choose=(r"(?:saya |aku )?(?:memilih|pilih|akan memilih|rasa|pikir|kira|yakin)(?: jawabannya)?(?: adalah)?"),
+        choose=(
+            r"(?:saya |aku )?(?:memilih|pilih|akan memilih|rasa|pikir|kira|yakin)(?: jawabannya)?(?: adalah)?|"
+            r"menurut saya"
+        ),
         right_after=(
             r"(?:adalah|yang|merupakan|paling|jelas|tampaknya) ?(?:paling |jawaban |pilihan |yang )*(?:benar|"
             r"tepat|jawaban|sesuai|cocok|pilihan)|benar(?!-)"
@@ -765,6 +860,10 @@ LANGUAGES = {
         fill=r"adalah|yang|opsi|pilihan|jawaban|benar|saya|memilih|pikir|yakin|bahwa",
         condition=r"jika |kalau |bila ",
         right=r"benar|tepat",
+        yes=r"benar|ya|betul|tepat",
+        no=r"salah|tidak|bukan|tidak benar",
+        all_=r"semua(?:nya)?|seluruh",
+        except_=r"kecuali|selain",
         revision=r"tunggu|bukan,|eh,|maaf|sebenarnya|ralat|maksud saya",
     ),
     "Thai": Language(
@@ -783,6 +882,10 @@ LANGUAGES = {
         denied=r"(?:ก็|นั้น)?(?:ไม่|ผิด)",
         fill=r"ข้อ|คือ|เป็น|ตัวเลือก",
         condition=r"ถ้า|หาก",
+        yes=r"ถูกต้อง|ถูก|ใช่|จริง",
+        no=r"ผิด|ไม่ถูกต้อง|ไม่ถูก|ไม่ใช่|เท็จ",
+        all_=r"ทั้งหมด|ทุก",
+        except_=r"ยกเว้น|นอกจาก",
         revision=r"เดี๋ยว|ไม่สิ|ขอแก้",
         spaced=False,
     ),
@@ -802,14 +905,464 @@ LANGUAGES = {
         denied=r"(?:[—–-]|це|є)?\s?(?:не|неправильн\w*|невірн\w*)(?!\p{L})",
         fill=r"що|це|варіант|відповідь|думаю",
         condition=r"якщо ",
+        yes=r"так|правильно|вірно|правда",
+        no=r"ні|неправильно|невірно|неправда|хибно",
+        all_=r"всі|усі|все",
+        except_=r"крім|окрім",
         revision=r"стоп|ні,|точніше|насправді",
+    ),
+    "Swedish": Language(
+        answer=(
+            r"(?:mitt |rätta? |korrekta? |slutgiltiga? )*(?:svaret|svar)|"
+            r"(?:rätt|rätta|korrekta?|bästa|mest \w+) (?:alternativ\w*|val\w*)|slutsatsen|lösningen"
+        ),
+        option=r"(?:svars)?alternativ(?:et)?|bokstav(?:en)?|svar(?:et)?|val(?:et)?",
+        link=r"är|blir|måste vara|bör vara|borde vara|lyder|verkar vara|torde vara",
+        soft=r"alternativ(?:et)?|troligen|troligtvis|förmodligen|sannolikt|nog|alltså|tydligt|säkert|svaret|det|är",
+        choose=(
+            r"(?:jag )?(?:väljer|skulle välja|skulle säga|tror|gissar(?: på)?|anser|menar)(?:,? att)?"
+            r"(?: (?:det|svaret) är)?|min gissning är"
+        ),
+        right_after=(
+            r"(?:är|verkar|måste vara|borde vara|känns|tycks vara)(?: (?:det|den|mest|helt|mitt|nog))*"
+            r" (?:rätta?|korrekta?|riktigt?|sant|bäst|bästa|svaret|troliga?|sannolika?|rimliga?)|"
+            r"(?:stämmer|passar)(?: bäst)?(?! inte)"
+        ),
+        therefore=r"det (?:är|måste vara|blir|borde vara)|alltså|därför|således|utan|återstår|därmed",
+        perhaps=r"kanske|troligen|troligtvis|förmodligen|möjligen|det kan vara|sannolikt",
+        final=r"slutgiltiga?|slutligt|slutliga",
+        join=r"eller|och|samt|respektive",
+        because=r"eftersom|för att|därför att|då|enligt|på grund av",
+        not_=r"inte|ej|varken|om|förutom|utom|i stället för|istället för|utesluter|aldrig|inget|ingen",
+        denied=(
+            r"(?:är|verkar|kan|stämmer|passar)? ?(?:också |tydligt |helt |det )*(?:inte|ej|fel|felaktigt?|falskt?|"
+            r"uteslutet)(?!\p{L})"
+        ),
+        fill=r"är|det|den|att|alternativ(?:et)?|rätt|svaret|tror|säker|på|jag|både",
+        condition=r"om ",
+        case=r"om det|annars",
+        right=r"rätta?|korrekta?",
+        survey=r"varje alternativ|ett i taget",
+        yes=r"ja|sant|rätt|riktigt|korrekt",
+        no=r"nej|falskt?|fel|felaktigt?|inte rätt",
+        all_=r"all[at]|samtliga",
+        none=r"inget|ingen",
+        except_=r"utom|förutom",
+        revision=r"vänta|nej,|förlåt|rättelse|egentligen|jag menar",
+    ),
+    "Danish and Norwegian": Language(
+        answer=(
+            r"(?:mit |mitt |det |rigtige?|riktige? |korrekte? |endelige? |endelig )*(?:svaret|svar)|"
+            r"(?:rigtige?|riktige?|korrekte?|rette|bedste|beste) (?:svaret|svar|svarmulighed|mulighed\w*|"
+            r"alternativ\w*|valg\w*)|løsningen|konklusjonen|konklusionen"
+        ),
+        option=(
+            r"(?:svar)?mulighed(?:en)?|(?:svar)?alternativ(?:et)?|bogstav(?:et)?|bokstav(?:en)?|svar(?:et)?|"
+            r"valg(?:et)?"
+        ),
+        link=r"er|må være|bør være|lyder|blir|bliver|ser ud til at være|ser ut til å være",
+        soft=(
+            r"mulighed(?:en)?|alternativ(?:et)?|sandsynligvis|sannsynligvis|trolig|nok|altså|tydeligvis|svaret|"
+            r"det|er|formentlig"
+        ),
+        choose=(
+            r"(?:jeg )?(?:vælger|velger|vil sige|vil si|ville sige|ville si|ville velge|ville vælge|tror|gætter på|"
+            r"gjetter på|mener)(?:,? (?:at|det))*(?: (?:det|svaret))?(?: er)?"
+        ),
+        right_after=(
+            r"(?:er|virker|må være|synes|ser ud til at være)(?: (?:det|den|mest|helt|mitt|mit|nok))*"
+            r" (?:rigtige?t?|riktige?|rett|korrekte?|sandt?|sant|bedst|best|svaret|svar|sandsynlige?|sannsynlige?)|"
+            r"(?:stemmer|passer)(?: bedst| best)?(?! ikke)"
+        ),
+        therefore=r"det (?:er|må være|blir|bliver)|altså|derfor|således|dermed|men",
+        perhaps=r"måske|kanskje|sandsynligvis|sannsynligvis|muligvis|muligens|trolig|det kan være",
+        final=r"endelige?|endelig",
+        join=r"eller|og|samt",
+        because=r"fordi|siden|da|ettersom|ifølge|på grund af|på grunn av",
+        not_=(
+            r"ikke|hverken|verken|hvis|dersom|undtagen|unntatt|bortset fra|bortsett fra|i stedet for|udelukker|"
+            r"utelukker|aldri|aldrig|ingen|intet"
+        ),
+        denied=(
+            r"(?:er|virker|kan|stemmer|passer)? ?(?:også |tydeligvis |helt |det )*(?:ikke|forkerte?|feil|galt?|"
+            r"usand|usant|falsk|udelukket|utelukket)(?!\p{L})"
+        ),
+        fill=r"er|det|den|at|mulighed(?:en)?|alternativ(?:et)?|rigtige?|riktige?|svaret|tror|sikker|på|jeg|både",
+        condition=r"hvis |dersom ",
+        case=r"hvis det|ellers",
+        right=r"rigtige?|riktige?|korrekte?",
+        survey=r"hver mulighed|hvert alternativ|en ad gangen|én etter én",
+        yes=r"ja|sandt?|sant|rigtigt?|riktig|korrekt",
+        no=r"nej|nei|falskt?|forkert|feil|galt?|usandt?",
+        all_=r"alle|alt",
+        none=r"intet|ingen|ingenting",
+        except_=r"undtagen|unntatt|bortset fra|bortsett fra|på nær",
+        revision=r"vent(?=[,.!])|nei,|nej,|undskyld|beklager|rettelse|faktisk|jeg mener",
+    ),
+    "Finnish": Language(
+        answer=(
+            r"(?:oikea |lopullinen |oikein )*vastau(?:s|kseni|ksesi)(?: on)?|(?:oikea|paras) (?:vaihtoehto|"
+            r"valinta)(?: on)?"
+        ),
+        option=r"vaihtoehto|kirjain|vastaus|valinta",
+        link=r"lienee|täytyy olla",
+        soft=r"vaihtoehto|todennäköisesti|luultavasti|selvästi|siis|varmasti|se on",
+        choose=(
+            r"valitsen|valitsisin|(?:luulen|uskon|arvelen|sanoisin)(?:,? että)?(?: se on| vastaus on)?|"
+            r"mielestäni(?: se on)?"
+        ),
+        right_after=(
+            r"(?:on|lienee|vaikuttaa|tuntuu)(?: (?:se|siis|selvästi|kaikkein|minun))* (?:oikein|oike\p{L}+|paras|"
+            r"totta|vastaus|todennäköisi\p{L}+|sopivin)|pitää paikkansa"
+        ),
+        therefore=r"se on|se täytyy olla|siis|joten|näin ollen|siksi|vaan",
+        perhaps=r"ehkä|luultavasti|todennäköisesti|mahdollisesti|kenties",
+        final=r"lopullinen",
+        join=r"tai|ja|että|sekä",
+        because=r"koska|sillä|joten|on",
+        not_=r"ei|eivät|eikä|jos|paitsi|sen sijaan|en usko",
+        denied=r"(?:ei|eivät)(?!\p{L})|(?:on|ovat) (?:myös )?(?:väärin|väärä\p{L}*|virheellinen)",
+        fill=r"ole|se|että|vaihtoehto|oikea|vastaus|sekä",
+        condition=r"jos ",
+        case=r"muuten",
+        right=r"oikea|oikein",
+        yes=r"kyllä|oikein|totta|tosi",
+        no=r"väärin|epätosi|ei",
+        all_=r"kaikki",
+        except_=r"paitsi",
+        revision=r"odota|anteeksi|korjaus|tai siis",
+    ),
+    "Czech and Slovak": Language(
+        answer=(
+            r"(?:správn\p{L}+ |moje |konečn\p{L}+ )*(?:odpověď|odpovědí|odpoveď)|správn\p{L}+(?: (?:možnost|možnosť|"
+            r"varianta|volba|voľba))?|nejlepší (?:možnost|odpověď)|řešení|riešenie"
+        ),
+        option=r"možnos[tť]|variant[au]?|písmeno|odpověď|odpoveď|volba|voľba",
+        link=r"je|bude|zní|musí být|by měla být|musí byť",
+        soft=r"možnos[tť]|varianta|pravděpodobně|pravdepodobne|zřejmě|asi|tedy|jasně|určitě|je|to",
+        choose=(
+            r"vyb[íie]r[áa]m|volím|zvolil\p{L}? bych|vybral\p{L}? bych|zvolím|tipuji|řekl\p{L}? bych|(?:myslím|"
+            r"domnívám se|soudím|věřím|verím)(?: si)?(?:,? že)?(?: je)?(?: to)?(?: je)?|podle m[eě](?: je to)?"
+        ),
+        right_after=(
+            r"(?:je|se zdá|se jeví|musí být|sa zdá)(?: (?:ta|to|nejvíce|být|ako|jako|moje))* (?:správn\p{L}+|"
+            r"odpově\p{L}+|pravdiv\p{L}+|nejlepší|nejpravděpodobnější|pravda)"
+        ),
+        therefore=r"je to|to je|musí to být|takže|tedy|proto|teda|preto|nýbrž|zbývá",
+        perhaps=r"možná|asi|pravděpodobně|pravdepodobne|snad|může to být",
+        final=r"konečn\p{L}+|finální",
+        join=r"nebo|alebo|(?-i:a(?= [A-Z](?!\p{L})))|či|i|ani",
+        because=r"protože|neboť|jelikož|pretože|lebo|podle|na|v",
+        not_=r"ne|není|nie|ani|kromě|okrem|pokud|jestli|ak|místo|namiesto|vylučuji|nejsem si jist\p{L}*",
+        denied=(
+            r"(?:je|jsou|to|sú)? ?(?:také |zjevně )?(?:ne|není|nie|nesprávn\p{L}+|špatn\p{L}+|chybn\p{L}+|"
+            r"vyloučen\p{L}+|nejsou)(?!\p{L})"
+        ),
+        fill=r"je|to|že|možnos[tť]|správn\p{L}+|odpověď|odpoveď",
+        condition=r"pokud |jestli |ak |když ",
+        case=r"jinak|inak",
+        right=r"správn\p{L}+",
+        yes=r"ano|áno|pravda|správně|správne|správn[áéý]",
+        no=r"ne|nie|nepravda|špatně|nesprávne|nesprávn[áéýě]|chybn[áéýě]",
+        all_=r"všechn\p{L}+|všetk\p{L}+|vše|všetko",
+        except_=r"kromě|okrem|až na|mimo",
+        revision=r"počkat|počkej|ne,|nie,|vlastně|oprava|pardon|omlouvám se",
+    ),
+    "Greek": Language(
+        answer=(
+            r"(?:σωστή |τελική |ορθή )*(?:απάντηση|απάντησή|απάντησης)(?: μου)?|(?:σωστή|σωστό|ορθή|καλύτερη)"
+            r"(?: (?:επιλογή|λύση))?|επιλογή μου|λύση"
+        ),
+        option=r"επιλογή|γράμμα|απάντηση|περίπτωση",
+        link=r"είναι|θα είναι|πρέπει να είναι|φαίνεται να είναι|μάλλον είναι",
+        soft=r"μάλλον|πιθανώς|πιθανότατα|προφανώς|σίγουρα|επιλογή|είναι|η|το|ο|την|τη",
+        choose=(
+            r"επιλέγω|διαλέγω|θα (?:διάλεγα|επέλεγα|έλεγα)|(?:νομίζω|πιστεύω|θεωρώ|υποθέτω)(?: (?:ότι|πως))?"
+            r"(?: η απάντηση)?(?: είναι)?"
+        ),
+        right_after=(
+            r"(?:είναι|φαίνεται|μοιάζει|πρέπει να είναι)(?: (?:η|το|πιο|ξεκάθαρα|μάλλον|μου))* (?:σωστ\p{L}+|"
+            r"ορθ\p{L}+|απάντηση|αληθ\p{L}+|καλύτερ\p{L}+|πιθαν\p{L}+)"
+        ),
+        therefore=r"είναι|πρέπει να είναι|άρα|επομένως|οπότε|συνεπώς|αλλά|μένει",
+        perhaps=r"ίσως|μάλλον|πιθανώς|πιθανόν|μπορεί να είναι",
+        final=r"τελική|οριστική",
+        join=r"ή|και|είτε|ούτε",
+        because=r"επειδή|γιατί|διότι|αφού|καθώς|λόγω|είναι",
+        not_=r"δεν|όχι|ούτε|μη|εκτός|εκτός από|αν|εάν|αντί|αποκλείω|χωρίς",
+        denied=r"(?:είναι)? ?(?:επίσης )?(?:δεν|όχι|λάθος|λανθασμέν\p{L}+|εσφαλμέν\p{L}+|ψευδ\p{L}+)(?!\p{L})",
+        fill=r"είναι|η|το|ότι|επιλογή|σωστή|απάντηση",
+        condition=r"αν |εάν ",
+        right=r"σωστ\p{L}+|ορθ\p{L}+",
+        yes=r"ναι|σωστ[όή]|αληθ[έή]ς|αλήθεια",
+        no=r"όχι|λάθος|ψευδ[έή]ς|λανθασμέν[οη]",
+        all_=r"όλ[αες]\p{L}*|όλες",
+        except_=r"εκτός(?: από)?|πλην",
+        revision=r"περίμενε|όχι,|συγγνώμη|διόρθωση|μάλλον όχι|στην πραγματικότητα",
+    ),
+    "Hebrew": Language(
+        answer=r"ה?תשובה(?: ה?(?:נכונה|סופית|שלי|טובה ביותר))*|ה?אפשרות הנכונה|ה?בחירה שלי|ה?פתרון|הנכונה",
+        option=r"ה?אפשרות|ה?אות|ה?תשובה|סעיף|ה?בחירה",
+        link=r"היא|הוא|זה|זו|תהיה|חייבת להיות|צריכה להיות",
+        soft=r"כנראה|בוודאי|בבירור|אפשרות|כנראה ש\p{Hebrew}+|היא|סעיף",
+        choose=(
+            r"(?:אני )?(?:בוחרת?|אבחר|בחרתי)(?: ב)?|(?:אני )?(?:חושבת?|מאמינה?|סבורה?|מניחה?) ש(?:זה|זו|"
+            r"התשובה היא)|לדעתי(?: זה)?"
+        ),
+        right_after=(
+            r"(?:היא|הוא|זו|נראית|נראה)? ?(?:ה?כי |ביותר )?(?:ה?נכו(?:ן|נה)|ה?תשובה(?: הנכונה)?|ה?מתאימה?|"
+            r"ה?סבירה?)(?!\p{L})"
+        ),
+        therefore=r"זה|זו|זאת|לכן|ולכן|אז|אלא|נשאר(?:ת)? רק|על כן|מכאן",
+        perhaps=r"אולי|כנראה|ייתכן ש\p{Hebrew}+|יכול להיות ש\p{Hebrew}+",
+        final=r"ה?סופית",
+        join=r"או|גם|וגם|ו",
+        because=r"כי|משום|מפני|מכיוון|בגלל|לפי|היא|נכו(?:ן|נה)",
+        not_=r"לא|אינה|אינו|אין|איננה|אם|חוץ מ|מלבד|למעט|במקום|האם|ולא",
+        denied=r"(?:היא|הוא)? ?(?:גם )?(?:לא|אינה|אינו|איננה|שגויה?|ה?שגויה?|טעות|פסולה?)(?!\p{L})",
+        fill=r"היא|הוא|זה|נכון|התשובה|אפשרות|בחרתי|ב",
+        condition=r"אם ",
+        right=r"נכו(?:ן|נה)",
+        yes=r"כן|נכו(?:ן|נה)|אמת",
+        no=r"לא(?: נכו(?:ן|נה))?|שגויה?|טעות|שקר",
+        all_=r"הכל|כולם|כולן|כל|כל האפשרויות",
+        except_=r"חוץ מ|מלבד|למעט|פרט ל",
+        revision=r"רגע|בעצם|לא,|סליחה|תיקון",
+    ),
+    "Persian": Language(
+        answer=r"(?:پاسخ|جواب)(?: (?:صحیح|درست|نهایی|من))*|(?:گزینه|گزینهٔ|گزینه‌ی|گزینه ی) (?:صحیح|درست)",
+        option=r"گزینه(?:ٔ|‌ی| ی)?|حرف|پاسخ|جواب",
+        link=r"عبارت است از|برابر است با|می ?باشد|همان",
+        soft=r"احتمالا|احتمالاً|قطعا|قطعاً|گزینه(?:ٔ|‌ی| ی)?|حتما",
+        choose=r"(?:فکر|گمان) می ?کنم(?: که)?(?: (?:پاسخ|جواب))?|به نظر من|من(?= [A-Za-z])|انتخاب من",
+        right_after=(
+            r"(?:گزینه )?(?:صحیح|درست|پاسخ|جواب|بهترین)(?: (?:صحیح|درست|گزینه|پاسخ))* ?(?=است|می ?باشد)|"
+            r"(?:را )?(?:انتخاب می ?کنم|برمی ?گزینم)"
+        ),
+        therefore=r"بنابراین|پس|در نتیجه|بلکه|یعنی",
+        perhaps=r"شاید|احتمالا|احتمالاً|ممکن است",
+        final=r"نهایی",
+        join=r"یا|و|هم",
+        because=r"زیرا|چون|چرا|است|را|به دلیل|صحیح|درست|می ?باشد",
+        not_=r"اگر|به جز|جز|بجز|به جای|نه|آیا",
+        denied=r"(?:هم |صحیح |درست |پاسخ |گزینه |جواب )*(?:نیست|نیستند|غلط|نادرست|اشتباه|نمی ?باشد)",
+        fill=r"گزینه",
+        condition=r"اگر ",
+        right=r"صحیح|درست",
+        yes=r"بله|درست|صحیح",
+        no=r"خیر|نه|غلط|نادرست|اشتباه",
+        all_=r"همه|تمام|بقیه",
+        except_=r"به جز|بجز|جز|غیر از",
+        revision=r"نه،|نه,|ببخشید|صبر کن|در واقع|اصلاح",
+    ),
+    "Romanian": Language(
+        answer=(
+            r"(?:r[ăa]spuns|r[ăa]spunsul)(?: (?:meu|corect|final|potrivit))*|(?:varianta|opțiunea|alegerea|"
+            r"litera) (?:corectă|potrivită|bună)|soluția"
+        ),
+        option=r"variant[ae]|opțiun(?:ea|e)|liter[ae]|r[ăa]spuns(?:ul)?",
+        link=r"este|ar fi|trebuie să fie|pare(?: a fi)?",
+        soft=r"probabil|cel mai probabil|clar|evident|sigur|varianta|opțiunea|litera|este|desigur",
+        choose=(
+            r"aleg|aș alege|optez pentru|selectez|(?:cred|consider|presupun)(?: că)?(?: (?:este|răspunsul este))?|"
+            r"aș spune(?: că este)?"
+        ),
+        right_after=(
+            r"(?:este|ar fi|pare(?: a fi)?|sunt)(?: (?:cel|cea|mai|clar|răspunsul|varianta))* (?:corect[ăe]?|"
+            r"adevărat[ăe]?|potrivit[ăe]?|bun[ăe]?|răspunsul|probabil[ăe]?)"
+        ),
+        therefore=r"este|deci|prin urmare|așadar|astfel|ci|rămâne|trebuie să fie",
+        perhaps=r"poate|probabil|posibil|ar putea fi",
+        final=r"final",
+        join=r"sau|și|ori|fie|cât și|nici",
+        because=r"pentru că|deoarece|fiindcă|întrucât|este|conform",
+        not_=r"nu|nici|dacă|except[âa]nd|cu excepția|în loc de|în afară de|exclud|fără|niciun|nicio",
+        denied=(
+            r"nu(?!\p{L})|(?:este|sunt)? ?(?:de asemenea )?(?:greșit[ăe]?|incorect[ăe]?|fals[ăe]?|"
+            r"exclus[ăe]?)(?!\p{L})"
+        ),
+        fill=r"este|că|varianta|opțiunea|răspunsul|corect|cred|sigur",
+        condition=r"dacă ",
+        case=r"altfel",
+        right=r"corect[ăe]?",
+        yes=r"da|adevărat|corect[ăe]?",
+        no=r"nu|fals|greșit[ăe]?|incorect[ăe]?",
+        all_=r"toate|tot",
+        none=r"niciuna|nimic",
+        except_=r"cu excepția|în afară de|mai puțin|exceptând",
+        revision=r"stai|nu,|de fapt|scuze|corectez|mai bine zis",
+    ),
+    "Hungarian": Language(
+        answer=(
+            r"(?:helyes |végső |jó )*(?:válasz|válaszom|"
+            r"megoldás)(?-i:(?! az? \p{Ll}))(?: (?-i:a(?= [A-Z](?!\p{L}))))?|helyes (?:opció|"
+            r"lehetőség)(?: (?-i:a(?= [A-Z](?!\p{L}))))?|a választásom"
+        ),
+        option=r"válasz|opció|lehetőség|betű",
+        link=r"csak a|az",
+        soft=r"valószínűleg|egyértelműen|biztosan|tehát",
+        choose=r"szerintem|azt hiszem,?(?: hogy)?|úgy gondolom,?(?: hogy)?|választom(?: a)?|választásom(?: a)?",
+        right_after=(
+            r"(?:válasz |opció |lehetőség |betű )?(?:a |az )?(?:egyértelműen |leginkább |leg\p{L}+ )*(?:helyes|"
+            r"jó válasz|megfelelő|valószínűbb)(?!\p{L})|(?:-?[aeo]?t )?választ(?:om|anám)"
+        ),
+        therefore=r"tehát|ezért|vagyis|így|hanem|marad",
+        perhaps=r"talán|valószínűleg|esetleg|lehet,? hogy",
+        final=r"végső|végleges",
+        join=r"vagy|és|meg|illetve",
+        because=r"mert|mivel|hiszen|ugyanis",
+        not_=r"nem|sem|kivéve|helyett|kizárom|vajon",
+        denied=r"(?:válasz |opció |is |a |biztosan )*(?:nem|helytelen|hibás|rossz|hamis|kizárható)(?!\p{L})",
+        fill=r"az|hogy|helyes|válasz",
+        condition=r"ha ",
+        right=r"helyes",
+        yes=r"igen|igaz|helyes",
+        no=r"nem|hamis|helytelen|nem igaz",
+        all_=r"minden|mind|összes",
+        revision=r"várj|nem,|bocsánat|pontosabban|valójában|javítok",
+    ),
+    "Bulgarian": Language(
+        answer=(
+            r"(?:верни\p{L}+ |правилни\p{L}+ |крайни\p{L}+ )*отговор(?:ът|а|ъ)?(?: ми)?|(?:верен|правилен|верният|"
+            r"правилният) вариант"
+        ),
+        option=r"вариант\p{L}*|опция\p{L}*|буква\p{L}*|отговор\p{L}*",
+        link=r"е|би трябвало да е|трябва да е|ще е",
+        soft=r"вероятно|най-вероятно|очевидно|явно|вариант|опция|буква|е",
+        choose=r"(?:аз )?избирам|бих избрал[а]?|(?:мисля|смятам|считам|предполагам)(?:,? че)?(?: отговорът)?(?: е)?",
+        right_after=(
+            r"(?:е|изглежда|са)(?: (?:най-|моят|явно))* ?(?:верен|верни\p{L}+|правил\p{L}+|вярн\p{L}+|верн\p{L}+|"
+            r"отговор\p{L}*|най-\p{L}+)"
+        ),
+        therefore=r"следователно|затова|значит|така че|трябва да е|остава",
+        perhaps=r"може би|вероятно|навярно|сигурно",
+        final=r"крайни\p{L}+|окончател\p{L}+",
+        join=r"или|и|нито",
+        because=r"защото|тъй като|понеже|е",
+        not_=r"не|нито|освен|ако|вместо|без|изключвам|дали",
+        denied=r"(?:е|са)? ?(?:също )?(?:не|греш\p{L}+|погреш\p{L}+|неправил\p{L}+|невер\p{L}+)(?!\p{L})",
+        fill=r"е|че|вариант|отговорът|верният|мисля",
+        condition=r"ако ",
+        right=r"верен|правилен",
+        yes=r"да|вярно|правилно|истина",
+        no=r"не|грешно|невярно|неправилно",
+        all_=r"всички|всичко",
+        except_=r"освен|без",
+        revision=r"чакай|не,|всъщност|поправка|извинявай\p{L}*",
+    ),
+    "Croatian and Serbian": Language(
+        answer=(
+            r"(?:točan |tačan |ispravan |pravi |moj |konačan )*odgovor|(?:točna|tačna|ispravna) (?:opcija|"
+            r"varijanta|tvrdnja)|rješenje|rešenje"
+        ),
+        option=r"opcij[ae]|slovo|odgovor|varijanta",
+        link=r"je|bi bio|mora biti|glasi",
+        soft=r"vjerojatno|verovatno|očito|očigledno|sigurno|opcija|slovo|je|to",
+        choose=(
+            r"biram|odabrao bih|odabrala bih|izabrao bih|izabrala bih|(?:mislim|smatram|vjerujem|"
+            r"verujem)(?:,? da)?(?: je)?(?: to)?(?: odgovor)?"
+        ),
+        right_after=(
+            r"(?:je|se čini|su|izgleda)(?: (?:naj\p{L}+|moj|kao))* ?(?:točn\p{L}*|točan|tačn\p{L}*|tačan|"
+            r"ispravn\p{L}+|ispravan|odgovor|najvjerojatnij\p{L}|najbolj\p{L})"
+        ),
+        therefore=r"to je|dakle|stoga|zato|prema tome|već|nego|znači",
+        perhaps=r"možda|vjerojatno|verovatno|moglo bi biti",
+        final=r"konačan|konačni",
+        join=r"ili|i|te|ni|niti",
+        because=r"jer|zato što|budući|pošto|na|u|je",
+        not_=r"nije|ne|ni|niti|osim|ako|umjesto|umesto|nisu|isključujem",
+        denied=(
+            r"(?:je|su)? ?(?:također |takođe )?(?:nije|nisu|ne|netoč\p{L}+|netač\p{L}+|pogreš\p{L}+|"
+            r"neisprav\p{L}+|krivo)(?!\p{L})"
+        ),
+        fill=r"je|da|to|opcija|odgovor|točan|mislim",
+        condition=r"ako ",
+        right=r"točan|tačan|ispravan",
+        yes=r"da|točno|tačno|ispravno|istina",
+        no=r"ne|netočno|netačno|pogrešno|neispravno|laž",
+        all_=r"sve|svi|sva",
+        except_=r"osim",
+        revision=r"čekaj|ne,|zapravo|ispravak|oprosti\p{L}*",
+    ),
+    "Bengali": Language(
+        answer=r"(?:সঠিক |চূড়ান্ত |আমার )*(?:উত্তর|উত্তরটি|জবাব)|সঠিক (?:বিকল্প|অপশন)",
+        option=r"বিকল্প|অপশন|উত্তর|অক্ষর",
+        link=r"হল|হলো|হচ্ছে|হবে",
+        soft=r"সম্ভবত|অবশ্যই|স্পষ্টতই|বিকল্প|অপশন|হল|হলো",
+        choose=r"আমি(?= [A-Za-z])|আমার মতে|আমি মনে করি(?: এটি)?|আমার মনে হয়(?: এটি)?",
+        right_after=(r"(?:ই |হল |হলো |সবচেয়ে )*(?:সঠিক|উত্তর|ঠিক|উপযুক্ত)(?! (?:নয়|না))|(?:কে |টি )?(?:বেছে|নির্বাচন)"),
+        therefore=r"তাই|সুতরাং|অতএব|এটি|বরং",
+        perhaps=r"সম্ভবত|হয়তো|হতে পারে",
+        final=r"চূড়ান্ত",
+        join=r"বা|অথবা|কিংবা|এবং|ও|আর",
+        because=r"কারণ|যেহেতু|সঠিক|হবে|হল|হলো|বেছে|নির্বাচন",
+        not_=r"না|নয়|যদি|ছাড়া|বাদে|পরিবর্তে",
+        denied=r"(?:সঠিক |উত্তর |ও )*(?:নয়|ভুল|না)(?![\p{L}\p{M}])",
+        fill=r"বিকল্প|উত্তর|সঠিক",
+        condition=r"যদি ",
+        right=r"সঠিক",
+        yes=r"সঠিক|হ্যাঁ|সত্য|ঠিক",
+        no=r"ভুল|না|মিথ্যা",
+        all_=r"সব|সবগুলি|সকল|বাকি",
+        except_after=r"ছাড়া|বাদে",
+        revision=r"না,|দাঁড়ান|আসলে|দুঃখিত",
+    ),
+    "Catalan": Language(
+        answer=r"respost(?:a|es)|(?:opció|lletra) (?:correcta|adequada)|la meva elecció",
+        option=r"opció|opcions|lletra|resposta",
+        link=r"és|seria|ha de ser|sembla(?: ser)?",
+        soft=r"probablement|clarament|la|el|opció|lletra|correcta|és",
+        choose=r"trio|triaria|escullo|escolliria|em quedo amb|crec que(?: és)?|diria que(?: és)?",
+        right_after=(
+            r"(?:és|seria|sembla|són) (?:(?:la|el|més|clarament|opció|resposta) )*(?:correct[ae]s?|certa|resposta|"
+            r"millor|probable|adequada)"
+        ),
+        therefore=r"és|per tant|així que|sinó|doncs",
+        perhaps=r"potser|probablement|possiblement",
+        because=r"perquè|ja que|és|segons",
+        not_=r"no|ni|tret de|llevat de|excepte|si|en lloc de|descarto|sense",
+        denied=r"no (?:és|són|pot)|(?:és|són)? ?(?:incorrect[ae]s?|fals[ae]?|errònia)(?!\p{L})",
+        fill=r"és|la|el|opció|que|resposta",
+        condition=r"si ",
+        right=r"correcta?",
+        join=r"o|i",
+        yes=r"sí|cert[a]?|vertader[a]?|correct[ae]?",
+        no=r"no|fals[a]?|incorrect[ae]?",
+        all_=r"tot|totes|tots",
+        none=r"cap|res",
+        except_=r"excepte|tret de|llevat de",
+        revision=r"espera|perdó|de fet|més ben dit",
+    ),
+    "Tagalog": Language(
+        answer=r"(?:tamang |huling |aking )*(?:sagot|kasagutan)(?: ko)?|tamang (?:pagpipilian|opsyon|titik)|tama",
+        option=r"opsyon|titik|pagpipilian|sagot",
+        link=r"ay",
+        soft=r"malamang|siguro|tiyak na|malinaw na|opsyon|titik",
+        choose=r"pinipili ko(?: ang)?|pipiliin ko(?: ang)?|sa tingin ko(?:,? ay)?|palagay ko(?:,? ay)?",
+        right_after=r"ang (?:tamang |pinaka\p{L}+ )?(?:sagot|tama|opsyon)(?!\p{L})|ay (?:tama|ang (?:tamang )?sagot)",
+        therefore=r"kaya|samakatuwid|kung gayon|kundi",
+        perhaps=r"marahil|siguro|baka|malamang",
+        final=r"huling",
+        join=r"o kaya|o|(?-i:at(?= [A-Z](?!\p{L})))",
+        because=r"dahil|sapagkat|kasi|ang|ay",
+        not_=r"hindi|maliban sa|kung|sa halip na|wala|hindi ang",
+        denied=r"(?:ay )?(?:hindi|mali)(?!\p{L})",
+        fill=r"ang|ay|opsyon|tamang|sagot",
+        condition=r"kung ",
+        right=r"tamang|tama",
+        yes=r"oo|tama|totoo",
+        no=r"hindi|mali",
+        all_=r"lahat",
+        except_=r"maliban sa",
+        revision=r"sandali|teka|pasensya|ay mali",
     ),
 }
 
 
 def pattern_of(field: str) -> str:
     """The alternation of what all languages have in a field, whole words where words have spaces between them."""
-    name = "not_" if field == "not" else field
+    name = f"{field}_" if field in ("not", "all", "except") else field
     spaced = [words for language in LANGUAGES.values() if language.spaced and (words := getattr(language, name))]
     dense = [words for language in LANGUAGES.values() if not language.spaced and (words := getattr(language, name))]
     whole = rf"(?<![\p{{L}}\p{{M}}])(?:{'|'.join(spaced)})(?![\p{{L}}\p{{M}}])" if spaced else ""
