@@ -18,8 +18,9 @@ from trl import GRPOTrainer, is_conversational, prepare_multimodal_messages
 from .anchors import REASONS, Fault, first_fault, structural_credit
 from .chat import Chat, prepare_processor
 from .collator import FrameBudgetCollator
-from .config import ParaGRPOConfig
+from .config import ParaGRPOConfig, check_generation
 from .engines.features import FAMILIES, Picture, Tower, reuse_features
+from .engines.transformers import TransformersEngine
 from .engines.trl import keep_together, profiling_decorator, ranks_that_share_the_policy
 from .engines.vllm import VLLMEngine, require_vllm
 from .engines.weights import (
@@ -78,10 +79,12 @@ class ParaGRPOTrainer(GRPOTrainer):
             raise TypeError(f"`args` must be a `ParaGRPOConfig`, got `{type(args).__name__}`")
         if args.use_vllm:
             require_vllm()
-        own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
-        if own:
-            args.check_rollouts()
+        if not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory")):
             kwargs["rollout_func"] = ParallelRollout.from_config(args)
+        own = isinstance(kwargs.get("rollout_func"), ParallelRollout)
+        if own:
+            check_generation(args)
+            kwargs["rollout_func"].check(args)
         kwargs["peft_config"] = with_targets(
             kwargs.get("peft_config"), model, args.train_vision, trust_remote_code=args.trust_remote_code
         )
@@ -139,6 +142,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         Chat(self.processing_class, args.think_prefix, args.chat_template_kwargs).check()
         if not args.use_vllm:
             _require_whole_cache(self.model.config)
+            TransformersEngine.from_trainer(self).check()
         self.data_collator = FrameBudgetCollator(
             self.processing_class,
             args.frame_budgets,

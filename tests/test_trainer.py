@@ -406,7 +406,7 @@ class TestConfig:
             ({"anchor_tags": {"</thinking>": 1.0}}, "</thinking>"),
             ({"frame_budgets": []}, "frame_budgets"),
             ({"frame_budgets": [0]}, "positive"),
-            ({"dispatch": "serial"}, "'parallel', 'sequential' or 'none'"),
+            ({"dispatch": "serial"}, "`dispatch` must be one of .*'none'.*, got 'serial'"),
             ({"max_pixels": 0}, "max_pixels"),
             ({"max_turns": -1}, "max_turns"),
             ({"max_bad_rows": 2.0}, "between 0 and 1"),
@@ -515,6 +515,9 @@ class TestSampling:
         after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         assert before == after and trainer.model.training
         assert measure_trainer(trainer, [*toy_rows[:3], toy_rows[0]], [4, 8]) == rates and set(rates) == {4, 8}
+        with pytest.raises(KeyError):
+            measure_trainer(trainer, [{"videos": []}], [4])
+        assert trainer.model.training
 
 
 SCRIPT = """
