@@ -51,7 +51,7 @@ from .rewards import accuracy_reward, format_reward, tool_reward
 from .rollout import ParallelRollout
 from .seeds import kept_generators
 from .settings import RolloutSettings
-from .trainable import freeze_vision, warn_of_dropout, with_targets
+from .trainable import check_vision, freeze_vision, warn_of_dropout, with_targets
 from .video import Clip, LazyFrame, VideoError, prefetch
 from .video.timeline import MULTIPLE
 
@@ -102,7 +102,9 @@ class ParaGRPOTrainer(GRPOTrainer):
         with loadable_weights() if colocate else nullcontext():
             super().__init__(model, reward_funcs, args=args, **kwargs)
         keep_gradients(self.model)
-        if not args.train_vision:
+        if args.train_vision:
+            check_vision(self.model)
+        else:
             freeze_vision(self.model)
         warn_of_dropout(self.model)
         self.settings = None

@@ -32,7 +32,7 @@ from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
 from paravt.engines.checkpoints import find_checkpoint, quantization_config, trainable
 from paravt.settings import RolloutSettings, prompt_of
-from paravt.trainable import freeze_vision, with_targets
+from paravt.trainable import check_vision, freeze_vision, with_targets
 
 
 @dataclass
@@ -147,7 +147,9 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
         quantization_config=quantization,
         callbacks=[collator],
     )
-    if not arguments.train_vision:
+    if arguments.train_vision:
+        check_vision(trainer.model)
+    else:
         freeze_vision(trainer.model)
     checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
     trainer.train(resume_from_checkpoint=checkpoint)
