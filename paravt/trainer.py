@@ -136,15 +136,6 @@ class ParaGRPOTrainer(GRPOTrainer):
         self._logs_pictures = ours and self.log_multimodal and self.log_completions
         self.log_multimodal = self.log_multimodal and not ours
 
-    def get_eval_dataloader(self, eval_dataset=None):
-        """A loader whose rows have the same number of frames at each evaluation."""
-        kept = self.data_collator
-        if isinstance(kept, FrameBudgetCollator):
-            self.data_collator = kept.for_evaluation()
-        loader = super().get_eval_dataloader(eval_dataset)
-        self.data_collator = kept
-        return loader
-
     def evaluation_loop(self, *args, **kwargs):
         with kept_generators():  # training goes on as if it had not been evaluated
             return super().evaluation_loop(*args, **kwargs)
@@ -162,7 +153,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         if not args.use_vllm:
             _require_whole_cache(self.model.config)
             TransformersEngine.from_trainer(self).check()
-        self.data_collator = FrameBudgetCollator(
+        collator = FrameBudgetCollator(
             self.processing_class,
             args.frame_budgets,
             args.seed,
@@ -171,8 +162,8 @@ class ParaGRPOTrainer(GRPOTrainer):
             backend=args.video_backend,
             snap=args.snap_overview,
         )
-        self.data_collator.check(self.train_dataset)
-        self.add_callback(self.data_collator)
+        collator.check(self.train_dataset)
+        collator.attach(self)
         self.settings = RolloutSettings.from_config(args, next(iter(self.train_dataset)))
 
     def _weigh_rewards(self) -> None:
@@ -614,6 +605,8 @@ class ParaGRPOTrainer(GRPOTrainer):
             broken = [errors[key] for key in row_clips if key in errors]
             if broken:
                 row["video_error"] = broken[0]
+            if self._own and not row.get("videos"):
+                row["video_error"] = "the row names no video"
         return list(clips.values())
 
     # ------------------------------------------------------------------------------------------------------ bad rows

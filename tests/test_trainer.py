@@ -547,6 +547,44 @@ class TestSampling:
         assert len(played[False]) == 9 and evaluations[0] == evaluations[1] == evaluations[2]
         assert len({budget for batch in played[True] for budget, _ in batch}) > 1  # an epoch a step, a budget each
 
+    def test_evaluation_rows_keep_their_budget_with_the_stock_trainer_too(
+        self, tmp_path, toy_checkpoint, processor, toy_rows
+    ):
+        args = config(
+            tmp_path, GRPOConfig, learning_rate=1e-12, max_steps=4, num_train_epochs=4, eval_strategy="steps",
+            eval_steps=1, per_device_eval_batch_size=4,
+        )  # fmt: skip
+        trainer = GRPOTrainer(
+            toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows[:1]), processing_class=processor,
+            eval_dataset=Dataset.from_list(toy_rows[1:4]), rollout_func=ParallelRollout(**LOOP),
+        )  # fmt: skip
+        by_hand = FrameBudgetCollator(processor, [4, 8, 16], max_pixels=1024)
+        trainer.data_collator = by_hand
+        trainer.add_callback(by_hand)
+        with pytest.raises(ValueError, match="rows to evaluate on would draw.*use `FrameBudgetCollator.attach`"):
+            trainer.train()
+        trainer.remove_callback(by_hand)
+        FrameBudgetCollator(processor, [4, 8, 16], max_pixels=1024).attach(trainer)
+        played, run = {True: [], False: []}, trainer.rollout_func.run
+
+        def told(prompts, *args, **kwargs):
+            episodes = run(prompts, *args, **kwargs)
+            played[trainer.model.training].append(len(episodes[0].images))
+            return episodes
+
+        trainer.rollout_func.run = told
+        trainer.train()
+        assert len(played[False]) == 12 and played[False] == played[False][:3] * 4
+        assert len(set(played[True])) > 1
+
+    def test_a_row_without_a_video_is_a_bad_row(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        rows = Dataset.from_list([{**toy_rows[0], "videos": []}])
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, spread, config(tmp_path, max_bad_rows=1.0), train_dataset=rows, processing_class=processor
+        )
+        trainer.train()
+        assert trainer.state.log_history[0]["video/left_out"] == 4
+
     def test_iterable_rows_are_refused_with_more_than_one_budget(self, tmp_path, toy_checkpoint, processor, toy_rows):
         rows = Dataset.from_list(toy_rows).to_iterable_dataset()
         with pytest.raises(ValueError, match=r"`train_dataset` is iterable.*`frame_budgets` \[4, 8\]"):
