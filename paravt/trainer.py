@@ -21,6 +21,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer, is_conversational, prepare_multimodal_messages
 
 from .anchors import REASONS, Fault, first_fault, structural_credit
+from .bad_rows import BadRows, keep_of_last, length_metrics, scales_of_means
 from .chat import Chat, prepare_processor
 from .collator import FrameBudgetCollator
 from .config import ParaGRPOConfig, check_generation
@@ -125,7 +126,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         elif not own:
             self._is_tool = lambda name: True
         self._weigh_rewards()
-        self._videos_seen = self._videos_failed = 0
+        self._bad_rows = BadRows(self.accelerator)
         self._counts = None  # of the rows whose loss is computed, if some do not count
         # Of the current generation batch: rows that do not count (ranks * B,), and rollouts of this rank.
         self._left_out = torch.zeros(0, dtype=torch.bool)
@@ -199,7 +200,7 @@ class ParaGRPOTrainer(GRPOTrainer):
     def train(self, *args, **kwargs):
         """Trains, from the beginning or from a checkpoint: nothing is left of a run before."""
         self._step, self._buffered_inputs = 0, None
-        self._videos_seen = self._videos_failed = 0
+        self._bad_rows = BadRows(self.accelerator)
         if self.use_vllm:
             self._last_loaded_step = -1
         self._forget("train")
@@ -232,7 +233,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         progress = {
             "step": self._step,
             "batching": self._batching,
-            "videos": (self._videos_seen, self._videos_failed),
+            "rows": {"seen": self._bad_rows.seen, "failed": self._bad_rows.failed},
         }
         if self._step % (self.args.steps_per_generation * self.num_iterations):
             pictures = [[astuple(picture) for picture in row] for row in self._pictures["train"]]
@@ -246,7 +247,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         if path is None:  # a checkpoint of another trainer
             return
         progress = torch.load(path, map_location="cpu", weights_only=True)
-        self._videos_seen, self._videos_failed = progress["videos"]
+        self._bad_rows.seen, self._bad_rows.failed = progress["rows"]["seen"], progress["rows"]["failed"]
         if progress["batching"] == self._batching:
             self._step = progress["step"]
         elif "rollouts" in progress:
@@ -348,7 +349,8 @@ class ParaGRPOTrainer(GRPOTrainer):
         """
         metrics = self._metrics["train" if self.model.training else "eval"]
         before = {name: len(values) for name, values in metrics.items()}
-        rows, batches = self._scales_of_means(inputs)
+        counts = [batch["counts"] for batch in self._micro_batches_of_step(inputs)]
+        rows, batches = scales_of_means(counts, self.accelerator)
         # Loss types that divide by the number of tokens need nothing: TRL has counted none of the rows left out.
         by_tokens = self.loss_type in ("cispo", "dapo", "vespo")
         policy = 1.0 if by_tokens else batches if self.loss_type == "bnpo" else rows
@@ -612,69 +614,43 @@ class ParaGRPOTrainer(GRPOTrainer):
     # ------------------------------------------------------------------------------------------------------ bad rows
 
     def _leave_out_bad_rows(self, mode: str, inputs: list[dict]) -> None:
-        """
-        Decides, on all ranks together, which rows of the generation batch do not count: whole groups with a bad video.
-        They keep their places, so that batches have equal shapes. Raises once bad rows are more than `max_bad_rows`.
-        """
-        failed = torch.tensor([bool(row.get("video_error")) for row in inputs], device=self.accelerator.device)
-        failed = self.accelerator.gather(failed)  # (ranks * B,)
+        """Decides which rows of the generation batch do not count."""
         size = self.num_generations if mode == "train" else self.num_generations_eval
-        self._left_out = failed.view(-1, size).any(1).repeat_interleave(size)
-        self._videos_seen += len(failed)
-        self._videos_failed += int(failed.sum())
-        share = self._videos_failed / self._videos_seen
-        if failed.any() and share > self.args.max_bad_rows and self._videos_seen >= 20:
-            errors = gather_object([row["video_error"] for row in inputs if row.get("video_error")])
-            raise RuntimeError(
-                f"{share:.0%} of the rows so far had a video that cannot be decoded, more than `max_bad_rows` "
-                f"{self.args.max_bad_rows:.0%}; the last: {errors[-1]}"
-            )
+        errors = [row.get("video_error") for row in inputs]
+        self._left_out = self._bad_rows.left_out(errors, size, self.args.max_bad_rows)
         if any("video_error" in row for row in inputs):
-            self._metrics[mode]["video/failed"].append(float(self._videos_failed))
+            self._metrics[mode]["video/failed"].append(float(self._bad_rows.failed))
             self._metrics[mode]["video/left_out"].append(float(self._left_out.sum()))
 
     def _of_this_rank(self, everyones: torch.Tensor) -> torch.Tensor:
         """This rank's part of a tensor that has the rows of all ranks."""
         return everyones.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
 
-    def _scales_of_means(self, inputs: dict) -> tuple[float, float]:
-        """
-        What makes means over all rows, and over all micro-batches, of an optimizer step means over those that count.
-        """
-        window = [inputs]
-        if self.model.training and self._buffered_inputs is not None:
-            start = self._step % self.args.steps_per_generation
-            start -= start % self.args.gradient_accumulation_steps
-            window = self._buffered_inputs[start : start + self.args.gradient_accumulation_steps]
-        rows = torch.cat([batch["counts"] for batch in window])
-        batches = torch.stack([batch["counts"].any() for batch in window])
-        shares = [self.accelerator.gather(counts).float().mean().item() for counts in (rows, batches)]
-        return tuple(1.0 / share if share else 1.0 for share in shares)
+    def _micro_batches_of_step(self, inputs: dict) -> list[dict]:
+        """The micro-batches of the optimizer step that this one is of."""
+        if not self.model.training or self._buffered_inputs is None:
+            return [inputs]
+        start = self._step % self.args.steps_per_generation
+        start -= start % self.args.gradient_accumulation_steps
+        return self._buffered_inputs[start : start + self.args.gradient_accumulation_steps]
 
     def _log_lengths(self, mode: str) -> None:
         """TRL's metrics of lengths, over the rollouts that count."""
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        mine = [[sum(mask), ids[-1] in ends] for ids, mask in self._rollouts]
-        table = self.accelerator.gather(torch.tensor(mine, device=self.accelerator.device))[~self._left_out].float()
-        lengths, ended = table[:, 0], table[:, 1].bool()
-        for name, values in (("", lengths), ("terminated_", lengths[ended])):
-            if not len(values):
-                values = torch.full((1,), math.nan if not len(lengths) else 0.0)
-            for kind in ("mean", "min", "max"):
-                self._metrics[mode][f"completions/{kind}_{name}length"][-1] = getattr(values, kind)().item()
-        self._metrics[mode]["completions/clipped_ratio"][-1] = (~ended).float().mean().item()
+        table = torch.tensor([[sum(mask), ids[-1] in ends] for ids, mask in self._rollouts])
+        table = self.accelerator.gather(table.to(self.accelerator.device))[~self._left_out]
+        for name, value in length_metrics(table[:, 0].float(), table[:, 1].bool()).items():
+            self._metrics[mode][name][-1] = value
 
     def _leave_out_of_logs(self, mode: str) -> None:
         """Takes the rows that do not count out of TRL's table of completions, and out of what it counts as rows."""
-        count, kept = len(self._left_out), (~self._left_out).tolist()
+        kept = (~self._left_out).tolist()
         logs = [self._logs[name] for name in ("prompt", "completion", "advantages")]
         for log in (*logs, *self._logs["rewards"].values(), *self._logs["extra"].values()):
-            entries = list(log)
-            log.clear()
-            log.extend(entries[:-count] + [entry for entry, keep in zip(entries[-count:], kept, strict=True) if keep])
+            keep_of_last(log, kept)
         by_group = self.multi_objective_aggregation == "sum_then_normalize" and self.scale_rewards != "batch"
         if by_group:
-            share = sum(kept) / count
+            share = sum(kept) / len(kept)
             values = self._metrics[mode]["frac_reward_zero_std"]
             values[-1] = values[-1] / share if share else math.nan
 

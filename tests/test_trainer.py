@@ -398,6 +398,18 @@ class TestBadRows:
             assert logs[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name
         assert logs["video/left_out"] == 4.0 and expected["video/left_out"] == 0.0
 
+    def test_a_resume_remembers_how_many_there_were(self, tmp_path, text_checkpoint):
+        knobs = {"save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 8}
+        rows = rows_with_errors([0], [1])
+        self.train(tmp_path, text_checkpoint, rows, **knobs)
+        args = config(tmp_path, max_bad_rows=0.4, max_steps=4, **knobs)
+        trainer = ParaGRPOTrainer(
+            text_checkpoint, telling, args, train_dataset=Dataset.from_list(rows), rollout_func=fixed_rollouts
+        )
+        with pytest.raises(RuntimeError, match="50% of the rows so far"):
+            trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+        assert trainer._bad_rows.seen == 24 and trainer.state.global_step == 2
+
     @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
     def test_a_step_of_bad_rows_alone_changes_nothing(self, tmp_path, text_checkpoint, loss_type):
         after, logs = self.train(tmp_path, text_checkpoint, rows_with_errors([], [0]), loss_type=loss_type, beta=0.1)
@@ -616,9 +628,10 @@ class TestSampling:
 
         trainer.rollout_func.run = told
         trainer.train()
-        trainer._videos_failed = trainer._videos_seen = 9
+        trainer._bad_rows.failed = trainer._bad_rows.seen = 9
         trainer.train()
-        assert len(played) == 2 and played[0] == played[1] and (trainer._videos_seen, trainer._videos_failed) == (4, 0)
+        assert len(played) == 2 and played[0] == played[1]
+        assert (trainer._bad_rows.seen, trainer._bad_rows.failed) == (4, 0)
 
     def test_training_goes_on_as_if_it_had_not_been_measured(self, tmp_path, toy_checkpoint, processor, toy_rows):
         args = config(tmp_path)
