@@ -269,7 +269,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         self._leave_out_bad_rows(mode, inputs)
         if clips:
             self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
-        reuse = reuse_features(self.processing_class) if self._is_vlm else nullcontext()
+        reuse = reuse_features(self.processing_class) if self._own or self._tower else nullcontext()
         with reuse, self._images_aside(inputs):
             output = super()._generate_and_score_completions(inputs)
             self._number_rows(output)
