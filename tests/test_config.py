@@ -97,7 +97,6 @@ REFUSED = [
 # Neither: they concern what the method does not touch.
 IRRELEVANT = {
     "trust_remote_code": "how weights are loaded",
-    "router_aux_loss_coef": "a term of mixtures of experts, added to the loss by itself",
     "ds3_gather_for_generation": "of DeepSpeed's ZeRO-3: the engine asks for it",
     "vllm_model_impl": "how vLLM computes",
     "vllm_server_base_url": "where a server is",
@@ -120,6 +119,7 @@ ELSEWHERE = {
     "vllm_gpu_memory_utilization": "test_vllm.py",
     "vllm_max_model_length": "test_vllm.py",
     "chat_template_kwargs": "test_chat.py",
+    "router_aux_loss_coef": "test_trainer.py",
 }
 
 
