@@ -1,10 +1,17 @@
 """Messages to token ids, one way only: what was sampled is never rendered again."""
 
+import inspect
 import re
 from collections.abc import Iterable
 
+from transformers import PreTrainedTokenizerBase
+
 from .prompts import THINK_PREFIX
 from .video.timeline import MULTIPLE
+
+
+# What the tokenizer itself does with a conversation, rather than its template.
+_TAKEN = inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters.keys() - {"self", "kwargs"}
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern:
@@ -43,7 +50,16 @@ class Chat:
         self._added = _any_of(token.content for token in added)
 
     def check(self) -> None:
-        """Raises a `ValueError` if the chat template has ways of its own with thoughts or with earlier turns."""
+        """
+        Raises a `ValueError` if the chat template has ways of its own with thoughts or with earlier turns, or if its
+        arguments are not the template's.
+        """
+        taken = sorted(self.template_kwargs.keys() & _TAKEN)
+        if taken:
+            raise ValueError(
+                f"`chat_template_kwargs` must not have {taken}: they are for variables of the template, and the tool "
+                "stands in the system prompt"
+            )
         asked = [{"role": "user", "content": "a"}]
         before, after = self._render(asked), self._render(asked, add_generation_prompt=True)
         opening = after.removeprefix(before)
@@ -63,6 +79,7 @@ class Chat:
         return self.processor.apply_chat_template(messages, tokenize=False, **kwargs, **self.template_kwargs)
 
     def tokenize(self, text: str) -> list[int]:
+        """Ids of a text, without tokens that a tokenizer adds around it."""
         return self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
 
     def strip_control_tokens(self, text: str) -> str:

@@ -5,8 +5,10 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from itertools import islice
+from unittest.mock import patch
 
 import torch
+from datasets import Dataset
 from transformers import TrainerCallback
 
 from . import video
@@ -31,8 +33,7 @@ class FrameBudgetCollator(TrainerCallback):
 
     ```python
     trainer = GRPOTrainer(...)
-    trainer.data_collator = collator = FrameBudgetCollator(trainer.processing_class)
-    trainer.add_callback(collator)
+    FrameBudgetCollator(trainer.processing_class).attach(trainer)
     ```
 
     A row has `prompt` (messages with `<video>` in the text) and `videos` (paths, or `{"video": path}`), and may have
@@ -74,6 +75,25 @@ class FrameBudgetCollator(TrainerCallback):
         # In shared memory: workers of a loader that outlive the epoch see it change.
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
         self._ahead: set[video.Clip] = set()
+        self._attached = False
+
+    def attach(self, trainer) -> "FrameBudgetCollator":
+        """
+        Makes it the `data_collator` of a trainer, which TRL fixes at construction, has it follow the epochs, and has
+        rows to evaluate on keep their number of frames.
+        """
+        trainer.data_collator = self
+        trainer.add_callback(self)
+        self._attached, build = True, trainer.get_eval_dataloader
+
+        def get_eval_dataloader(eval_dataset=None):
+            collator = trainer.data_collator
+            ours = isinstance(collator, FrameBudgetCollator)
+            with patch.object(trainer, "data_collator", collator.for_evaluation() if ours else collator):
+                return build(eval_dataset)
+
+        trainer.get_eval_dataloader = get_eval_dataloader
+        return self
 
     @property
     def epoch(self) -> int:
@@ -86,6 +106,11 @@ class FrameBudgetCollator(TrainerCallback):
     def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
         if train_dataloader is not None:
             self.check(train_dataloader.dataset)
+        if not self._attached and args.eval_strategy != "no" and len(set(self.budgets)) > 1:
+            raise ValueError(
+                f"rows to evaluate on would draw another one of `budgets` {self.budgets} in each epoch: use "
+                "`FrameBudgetCollator.attach`"
+            )
 
     @classmethod
     def from_settings(cls, processor, settings: RolloutSettings) -> "FrameBudgetCollator":
@@ -103,11 +128,16 @@ class FrameBudgetCollator(TrainerCallback):
         self.epoch = int(state.epoch + 1e-6)
 
     def check(self, dataset) -> None:
-        """Raises a [`ValueError`] if the epochs of a data set to train on cannot be followed."""
+        """Raises a [`ValueError`] if a data set to train on has no videos, or epochs that cannot be followed."""
         if isinstance(dataset, torch.utils.data.IterableDataset) and len(set(self.budgets)) > 1:
             raise ValueError(
                 "`train_dataset` is iterable: its epochs are not counted, so a row would keep the one of "
                 f"`frame_budgets` {self.budgets} that it draws first; use a `Dataset`, or one budget"
+            )
+        if isinstance(dataset, Dataset) and "videos" not in dataset.column_names:
+            raise ValueError(
+                f"`train_dataset` has no column `videos`, only {dataset.column_names}: set "
+                "`remove_unused_columns` to False"
             )
 
     def for_evaluation(self) -> "FrameBudgetCollator":

@@ -5,6 +5,8 @@ from typing import Any
 
 from trl import GRPOConfig
 
+from .settings import check_settings
+
 
 ANCHOR_TAGS = {"</think>": 0.4, "</tool_call>": 0.3, "</answer>": 0.3}
 
@@ -143,17 +145,11 @@ class ParaGRPOConfig(GRPOConfig):
             raise ValueError(
                 f"`anchor_tags` has {sorted(unknown)}; legal tags are the opening and closing tags of {_ELEMENTS}."
             )
-        if not self.frame_budgets or any(k < 1 for k in self.frame_budgets):
+        if not self.frame_budgets or any(not isinstance(k, int) or k < 1 for k in self.frame_budgets):
             raise ValueError(f"`frame_budgets` must be a list of positive integers, got {self.frame_budgets}.")
-        if self.dispatch not in ("parallel", "sequential", "none"):
-            raise ValueError(f"`dispatch` must be 'parallel', 'sequential' or 'none', got {self.dispatch!r}.")
-        if self.video_backend not in ("pyav", "decord"):
-            raise ValueError(f"`video_backend` must be 'pyav' or 'decord', got {self.video_backend!r}.")
-        for name in ("max_pixels", "max_turn_length", "max_report_length", "crop_fps", "crop_frames"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"`{name}` must be positive, got {getattr(self, name)}.")
-        for name in ("anchor_weight", "anchor_penalty", "max_turns", "max_calls_per_turn", "max_calls"):
-            if getattr(self, name) < 0:
+        check_settings(self, but=["max_completion_length"])
+        for name in ("anchor_weight", "anchor_penalty"):
+            if not getattr(self, name) >= 0:
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
         if not 0 <= self.max_bad_rows <= 1:
             raise ValueError(f"`max_bad_rows` must be between 0 and 1, got {self.max_bad_rows}.")
@@ -181,31 +177,57 @@ class ParaGRPOConfig(GRPOConfig):
                     f"`{name}` must be {legal!r} unless `anchor_weight` is 0, got {getattr(self, name)!r}: {reason}."
                 )
 
-    def check_rollouts(self) -> None:
-        """Refuses options of TRL's own generation that a [`ParallelRollout`] would not heed."""
-        refused = {
-            "max_tool_calling_iterations": "`max_turns` is the number of turns with tools",
-            "vllm_structured_outputs_regex": "a grammar of this kind cannot hold several turns and reports",
-        }
-        if not self.use_vllm:
-            refused["cache_implementation"] = "the rollouts of a group share the cache of their prompt"
-        for name, reason in refused.items():
-            if getattr(self, name) is not None:
-                raise ValueError(f"`{name}` must be None in rollouts, got {getattr(self, name)!r}: {reason}.")
-        fixed = sorted(self.generation_kwargs.keys() & _FIXED) if self.generation_kwargs else []
-        if fixed:
-            raise ValueError(
-                f"`generation_kwargs` must not have {fixed}: lengths are `max_turn_length`, `max_report_length` and "
-                "`max_completion_length`, turns end with the template's token, and each prompt has one sequence."
-            )
+
+def check_generation(args: GRPOConfig) -> None:
+    """Refuses options of TRL that a [`ParallelRollout`] would not heed, or with which nothing can be sampled."""
+    refused = {
+        "max_tool_calling_iterations": "`max_turns` is the number of turns with tools",
+        "vllm_structured_outputs_regex": "a grammar of this kind cannot hold several turns and reports",
+    }
+    if not args.use_vllm:
+        refused["cache_implementation"] = "the rollouts of a group share the cache of their prompt"
+    for name, reason in refused.items():
+        if getattr(args, name) is not None:
+            raise ValueError(f"`{name}` must be None in rollouts, got {getattr(args, name)!r}: {reason}.")
+    if args.remove_unused_columns:
+        raise ValueError("`remove_unused_columns` must be False in rollouts: it takes the videos away from the rows.")
+    length = args.max_completion_length
+    if not isinstance(length, int) or length < 1:
+        raise ValueError(f"`max_completion_length` must be a positive integer in rollouts, got {length!r}.")
+    _check_sampling(args)
+
+
+def _check_sampling(args: GRPOConfig) -> None:
+    given = args.generation_kwargs or {}
+    engine = "vllm" if args.use_vllm else "transformers"
+    unknown = sorted(given.keys() - _SAMPLING[engine])
+    if unknown:
+        raise ValueError(
+            f"`generation_kwargs` must not have {unknown}: lengths are `max_turn_length`, `max_report_length` and "
+            "`max_completion_length`, turns end with the template's token, each prompt has one sequence, and the seed "
+            f"is `seed`. Legal with {engine} are {sorted(_SAMPLING[engine])}."
+        )
+    least = -1 if args.use_vllm else 0
+    ranges = {
+        "temperature": ("above 0", lambda value: value > 0),
+        "top_p": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+        "top_k": (f"an integer of at least {least}", lambda value: isinstance(value, int) and value >= least),
+        "min_p": ("None or between 0 and 1", lambda value: value is None or 0 <= value <= 1),
+        "repetition_penalty": ("above 0", lambda value: value > 0),
+    }
+    for name, (legal, is_legal) in ranges.items():
+        value = given.get(name, getattr(args, name))
+        if not is_legal(value):
+            raise ValueError(f"`{name}` must be {legal} in rollouts, got {value!r}.")
 
 
 _ELEMENTS = ("think", "tool_call", "answer")
-# What a rollout decides itself, by the names of `GenerationConfig` and of vLLM's `SamplingParams`.
-_FIXED = {
-    "max_new_tokens", "max_length", "max_tokens", "min_length", "min_new_tokens", "min_tokens", "max_time",
-    "stop", "stop_strings", "stop_token_ids", "eos_token_id", "pad_token_id", "ignore_eos",
-    "num_return_sequences", "n", "num_beams", "cache_implementation", "use_cache", "return_dict_in_generate",
-    "output_scores", "output_logits", "logprobs", "prompt_logprobs", "detokenize", "output_kind",
-    "prompt_lookup_num_tokens", "assistant_early_exit", "structured_outputs",
-}  # fmt: skip
+_BOTH = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"}
+# What may be said of sampling, by the names of `GenerationConfig` and of vLLM's `SamplingParams`. A rollout decides
+# all else itself.
+_SAMPLING = {
+    "transformers": _BOTH
+    | {"top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size", "bad_words_ids", "sequence_bias"}
+    | {"suppress_tokens", "begin_suppress_tokens"},
+    "vllm": _BOTH | {"presence_penalty", "frequency_penalty", "logit_bias", "bad_words", "allowed_token_ids"},
+}

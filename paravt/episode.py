@@ -29,12 +29,15 @@ class Slot:
     clip: Clip | None = field(default=None, repr=False)
 
     def serve(self, report: str) -> None:
+        """Answers the call with what the sub-agent reports."""
         self.status, self.response = "ok", f"{self.heading} {report}"
 
     def fail(self, error: VideoError) -> None:
+        """Answers it with why the video cannot be read."""
         self.status, self.response = "failed", f"Error: the video cannot be read, {error.reason}."
 
     def leave_out(self) -> None:
+        """Answers it with the word that there is no room."""
         self.status, self.response = "no_room", "Error: no room is left, this call was not served."
 
     @property
@@ -43,6 +46,7 @@ class Slot:
         return f"Seconds {self.start:.1f} to {self.end:.1f}:{self.crop.note}"
 
     def record(self) -> dict:
+        """What reward functions and records see of the call: plain values."""
         return {name: value for name, value in vars(self).items() if name not in ("crop", "clip")}
 
 
@@ -80,6 +84,7 @@ class Episode:
         return None if self.seed is None else seed_of(self.seed, *place)
 
     def say(self, message: dict) -> None:
+        """Appends a message as reward functions and logs see it."""
         self.messages.append(message)
         if self.watch is not None:
             self.watch(message)
@@ -119,7 +124,9 @@ class Episode:
         return sum(slot.status in ("planned", "ok") for slot in self.slots)
 
     def planned(self) -> list[Slot]:
+        """The calls that are to be served, in call order."""
         return [slot for slot in self.slots if slot.status == "planned"]
 
     def slots_of(self, turn: int) -> list[Slot]:
+        """The attempted calls of a turn, in call order."""
         return [slot for slot in self.slots if slot.turn == turn]

@@ -4,6 +4,8 @@
 and `options` of the rows, and `turns` and `tool_calls` of [`ParallelRollout`] where it made the rollouts.
 """
 
+from collections.abc import Callable
+
 from .anchors import parse_turn
 from .answers import (
     QUESTION_TYPES,
@@ -61,12 +63,19 @@ def accuracy_reward(completions, *, mode: str = "f1", fallback: bool = True, **c
     return scores
 
 
-def format_reward(completions, **columns) -> list[float]:
-    """A third each for turns with a well-formed think block, for turns that keep the grammar, and for the answer."""
+def format_reward(completions, *, is_tool: Callable[[str], bool] | None = None, **columns) -> list[float]:
+    """
+    A third each for turns with a well-formed think block, for turns that keep the grammar, and for the answer.
+
+    Args:
+        completions (`list`): Completions, as TRL gives them.
+        is_tool (`Callable`, *optional*):
+            Whether there is a tool of a name beside `crop_video`. [`ParaGRPOTrainer`] knows those of its own.
+    """
     scores = []
     for completion, turns in zip(completions, _column(columns, "turns", len(completions)), strict=True):
         texts = assistant_turns(completion, turns)
-        parsed = [parse_turn(text, last=i == len(texts) - 1) for i, text in enumerate(texts)]
+        parsed = [parse_turn(text, last=i == len(texts) - 1, is_tool=is_tool) for i, text in enumerate(texts)]
         thought = sum(any(tag == "</think>" for *_, tag in turn.tags) for turn in parsed) / len(parsed)
         kept = sum(not turn.broken for turn in parsed) / len(parsed)
         scores.append((thought + kept + parsed[-1].answered) / 3)
@@ -77,6 +86,11 @@ def _called(completion: str | list[dict]) -> bool:
     """Whether TRL's own loop has parsed a call of the tool out of the text."""
     calls = [c for m in completion if not isinstance(m, str) for c in m.get("tool_calls") or []]
     return any((call.get("function") or {}).get("name") == NAME for call in calls)
+
+
+def _are_slots(calls: object) -> bool:
+    """Whether they are the calls of a [`ParallelRollout`], not a column of that name in other people's data."""
+    return isinstance(calls, list) and all(isinstance(call, dict) and "status" in call for call in calls)
 
 
 def tool_reward(completions, *, right: float = 0.5, judged: list | None = None, **columns) -> list[float]:
@@ -93,7 +107,7 @@ def tool_reward(completions, *, right: float = 0.5, judged: list | None = None, 
         completions, _column(columns, "turns", count), _column(columns, "tool_calls", count), accuracy, strict=True
     )
     for completion, turns, calls, score in rows:
-        if calls is None:  # rollouts of another loop: only the text is known
+        if not _are_slots(calls):  # rollouts of another loop: only the text is known
             texts = assistant_turns(completion, turns)
             parsed = any(isinstance(c, ToolCall) for text in texts for c in parse_tool_calls(text)) or _called(
                 completion

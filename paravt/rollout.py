@@ -1,5 +1,6 @@
 """The one episode loop, also TRL's `rollout_func`: generation, parallel crops, sub-agents, tool responses."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,11 +10,13 @@ from accelerate.utils import gather_object
 from . import video
 from .anchors import token_texts
 from .chat import Chat
+from .config import check_generation
 from .engines import Engine, Sample, engine_of
 from .episode import Brief, Episode, Slot
 from .parser import ToolCall, ToolCallError, parse_tool_calls
 from .prompts import LAST_TURN, subagent_messages
 from .seeds import copy_numbers, seed_of
+from .settings import check_settings
 from .tools import Crop, ToolError, resolve
 from .video import VideoError
 
@@ -72,39 +75,42 @@ class ParallelRollout:
         video_backend: str = "pyav",
         chat_template_kwargs: dict | None = None,
     ):
-        if dispatch not in ("parallel", "sequential", "none"):
-            raise ValueError(f"`dispatch` must be 'parallel', 'sequential' or 'none', got {dispatch!r}.")
+        self.think_prefix, self.dispatch = think_prefix, dispatch
+        self.max_turns, self.max_calls_per_turn, self.max_calls = max_turns, max_calls_per_turn, max_calls
+        self.max_turn_length, self.max_report_length = max_turn_length, max_report_length
+        self.crop_fps, self.crop_frames, self.max_pixels = crop_fps, crop_frames, max_pixels
         self.video_backend, self.chat_template_kwargs = video_backend, chat_template_kwargs
-        self.dispatch = dispatch
-        self.think_prefix, self.max_calls, self.max_turn_length = think_prefix, max_calls, max_turn_length
-        self.max_turns = 0 if dispatch == "none" else max_turns
-        self.max_calls_per_turn = 1 if dispatch == "sequential" else max_calls_per_turn
-        self.max_report_length, self.max_pixels = max_report_length, max_pixels
-        self.crop_fps, self.crop_frames = crop_fps, crop_frames
-        self._step = self._batch = -1  # of the trainer, and which of the step's generation batches was the last
+        check_settings(self)
+        # The last generation batch of a trainer: its run, step, and number in the step.
+        self._last = (None, -1, 0)
         self.generated = 0  # tokens sampled so far, by main agents and sub-agents
 
     @classmethod
     def from_config(cls, config) -> "ParallelRollout":
         """The rollout of a [`ParaGRPOConfig`], or of [`RolloutSettings`]."""
-        names = (
-            "think_prefix",
-            "dispatch",
-            "max_turns",
-            "max_calls_per_turn",
-            "max_calls",
-            "max_turn_length",
-            "max_report_length",
-            "crop_fps",
-            "crop_frames",
-            "max_pixels",
-            "video_backend",
-            "chat_template_kwargs",
-        )
-        return cls(**{name: getattr(config, name) for name in names})
+        return cls(**{name: getattr(config, name) for name in _SETTINGS})
+
+    def check(self, config) -> None:
+        """Raises a `ValueError` if a [`ParaGRPOConfig`] says something else."""
+        differ = [
+            f"`{name}` is {getattr(self, name)!r} in the rollout and {getattr(config, name)!r} in `args`"
+            for name in _SETTINGS
+            if getattr(self, name) != getattr(config, name)
+        ]
+        if differ:
+            raise ValueError(f"{', '.join(differ)}: give settings in `args`, which has them saved with the weights")
+
+    @property
+    def turns_with_tools(self) -> int:
+        return 0 if self.dispatch == "none" else self.max_turns
+
+    @property
+    def calls_served_per_turn(self) -> int:
+        return 1 if self.dispatch == "sequential" else self.max_calls_per_turn
 
     def __call__(self, prompts: list[list[dict]], trainer) -> dict[str, list]:
         """TRL's `rollout_func`: one episode per prompt; `turns` and `tool_calls` go to the reward functions."""
+        check_generation(trainer.args)
         engine = engine_of(trainer)
         seeds = self._seeds(prompts, trainer)
         episodes = self.run(prompts, engine, trainer.max_completion_length, seeds=seeds)
@@ -122,15 +128,15 @@ class ParallelRollout:
         A seed per episode, from its row and step alone: it is the same on another rank, on fewer of them, beside other
         rows and after a resume. Evaluation has the same draws at every step.
         """
+        place = ("eval",)
         if trainer.model.training:
-            step = trainer.state.global_step
-            self._step, self._batch = step, self._batch + 1 if step == self._step else 0
-            place = ("train", step, self._batch)
-        else:
-            place = ("eval",)
-        keys = gather_object([[_asked(prompt)["key"] for prompt in prompts]])  # of each rank
+            run, step = trainer.state, trainer.state.global_step  # each run has a state of its own
+            last_run, last_step, last_number = self._last
+            self._last = (run, step, last_number + 1 if run is last_run and step == last_step else 0)
+            place = ("train", *self._last[1:])
+        keys = gather_object([[_row_of(prompt)["key"] for prompt in prompts]])  # of each rank
         start = sum(map(len, keys[: trainer.accelerator.process_index]))
-        rows = [key for mine in keys for key in mine]
+        rows = [key for keys_of_rank in keys for key in keys_of_rank]
         numbered = list(zip(rows, copy_numbers(rows), strict=True))[start : start + len(prompts)]
         return [seed_of(trainer.args.seed, *place, key, copy) for key, copy in numbered]
 
@@ -163,7 +169,7 @@ class ParallelRollout:
         with engine.session():
             # Ranks may share an engine, and then each call of `generate` is one of all ranks: every rank goes through
             # every round, also when its own episodes have ended. An empty call costs nothing.
-            for turn in range(self.max_turns + 1):
+            for turn in range(self.turns_with_tools + 1):
                 live = [e for e in episodes if not e.done]
                 self._generate_turn(chat, engine, live, turn)
                 calling = [e for e in live if not e.done]
@@ -174,9 +180,9 @@ class ParallelRollout:
 
     @staticmethod
     def _start(chat: Chat, prompt: list[dict], limit: int) -> Episode:
-        asked = _asked(prompt)
+        row = _row_of(prompt)
         ids, images = chat.prompt(prompt)
-        return Episode(ids, images, asked["question"], asked["videos"], limit)
+        return Episode(ids, images, row["question"], row["videos"], limit)
 
     # ------------------------------------------------------------------------------------------------- the main agent
 
@@ -197,7 +203,7 @@ class ParallelRollout:
             self._record_turn(chat, live[i], sample, turn)
 
         prompts, images = [e.prompt_ids + e.ids for e in live], [e.images for e in live]
-        engine.generate(prompts, images, limits, record, _given([e.seed_at(turn) for e in live]))
+        engine.generate(prompts, images, limits, record, _all_or_none([e.seed_at(turn) for e in live]))
 
     def _record_turn(self, chat: Chat, e: Episode, sample: Sample, turn: int) -> None:
         """Takes in a turn as soon as it is sampled: its crops decode while other turns are still being sampled."""
@@ -223,13 +229,13 @@ class ParallelRollout:
 
     def _must_answer(self, turn: int) -> bool:
         """Whether a turn is the one after all turns with tools."""
-        return turn == self.max_turns
+        return turn == self.turns_with_tools
 
     def _slot(self, e: Episode, entry: ToolCall | ToolCallError, turn: int) -> Slot:
         """The slot of an attempted call: planned, if it can be served."""
         if isinstance(entry, ToolCallError):
             return Slot(turn, "malformed", f"Error: {entry.message}")
-        full = len(e.planned()) >= self.max_calls_per_turn or e.accepted >= self.max_calls
+        full = len(e.planned()) >= self.calls_served_per_turn or e.accepted >= self.max_calls
         if full or self._must_answer(turn):
             return Slot(turn, "limit", "Error: limit reached, this call was not served.")
         try:
@@ -260,7 +266,7 @@ class ParallelRollout:
             [brief.prompt_ids for brief in briefs],
             [brief.images for brief in briefs],
             [brief.max_tokens for brief in briefs],
-            seeds=_given([brief.seed for brief in briefs]),
+            seeds=_all_or_none([brief.seed for brief in briefs]),
         )
         self.generated += sum(len(report.ids) for report in reports)
         for brief, report in zip(briefs, reports, strict=True):
@@ -338,15 +344,19 @@ class ParallelRollout:
             e.say({"role": "tool", "name": "crop_video", "content": slot.response})
 
 
-def _asked(prompt: list[dict]) -> dict:
+_SETTINGS = tuple(inspect.signature(ParallelRollout).parameters)
+
+
+def _row_of(prompt: list[dict]) -> dict:
     """The message of a prompt that says what a rollout needs to know of the row."""
-    asked = next((message for message in prompt if "videos" in message), None)
-    if asked is None:
+    found = next((message for message in prompt if "videos" in message), None)
+    if found is None:
         raise ValueError("the prompt names no videos; prepare rows with `FrameBudgetCollator`")
-    return asked
+    return found
 
 
-def _given(seeds: list[int | None]) -> list[int] | None:
+def _all_or_none(seeds: list[int | None]) -> list[int] | None:
+    """The seeds, or `None` where nothing is drawn."""
     return None if None in seeds else seeds
 
 

@@ -2,9 +2,10 @@
 
 import argparse
 import json
+import math
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from huggingface_hub import hf_hub_download
@@ -18,6 +19,7 @@ FILE = "rollout.json"
 
 
 def _setting(default: Any, text: str, **metadata) -> Any:
+    """A field with its help, and what is legal: `choices`, or a number that is at `least` or `above` another."""
     return field(default=default, metadata={"help": text, **metadata})
 
 
@@ -32,26 +34,23 @@ class RolloutSettings:
 
     think_prefix: bool = _setting(True, "whether <think> is placed at the start of every turn")
     dispatch: str = _setting("parallel", "how calls are served", choices=("parallel", "sequential", "none"))
-    max_turns: int = _setting(3, "turns with tools")
-    max_calls_per_turn: int = _setting(5, "calls served in a turn")
-    max_calls: int = _setting(15, "calls served in an episode")
-    max_turn_length: int = _setting(2048, "most new tokens of a turn")
-    max_report_length: int = _setting(512, "most new tokens of a sub-agent")
-    max_completion_length: int = _setting(8192, "most tokens after the prompt")
-    frames: int = _setting(64, "overview frames")
-    max_pixels: int = _setting(50176, "largest area of a frame")
-    crop_fps: float = _setting(1.0, "frames per second of a crop")
-    crop_frames: int = _setting(16, "most frames of a crop")
+    max_turns: int = _setting(3, "turns with tools", least=0)
+    max_calls_per_turn: int = _setting(5, "calls served in a turn", least=0)
+    max_calls: int = _setting(15, "calls served in an episode", least=0)
+    max_turn_length: int = _setting(2048, "most new tokens of a turn", least=1)
+    max_report_length: int = _setting(512, "most new tokens of a sub-agent", least=1)
+    max_completion_length: int = _setting(8192, "most tokens after the prompt", least=1)
+    frames: int = _setting(64, "overview frames", least=1)
+    max_pixels: int = _setting(50176, "largest area of a frame", least=1)
+    crop_fps: float = _setting(1.0, "frames per second of a crop", above=0)
+    crop_frames: int = _setting(16, "most frames of a crop", least=1)
     video_backend: str = _setting("pyav", "decoder of the frames", choices=("pyav", "decord"))
     snap_overview: bool = _setting(False, "whether key frames may stand in for overview frames near them")
     prompt: str = _setting(INSTRUCTIONS, "instructions of the system prompt, or their file")
     chat_template_kwargs: dict | None = _setting(None, "arguments of the chat template, as JSON")
 
     def __post_init__(self):
-        for one in fields(self):
-            legal = one.metadata.get("choices")
-            if legal and getattr(self, one.name) not in legal:
-                raise ValueError(f"`{one.name}` must be one of {legal}, got {getattr(self, one.name)!r}")
+        check_settings(self)
 
     @classmethod
     def from_config(cls, config, row: dict | None = None) -> "RolloutSettings":
@@ -78,6 +77,7 @@ class RolloutSettings:
         return cls(**found)
 
     def save(self, folder: str) -> None:
+        """Writes them into a folder, which is made if it is not there."""
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, FILE), "w", encoding="utf-8") as file:
             json.dump(asdict(self), file, indent=2, ensure_ascii=False)
@@ -89,6 +89,35 @@ class RolloutSettings:
             with open(given["prompt"], encoding="utf-8") as file:
                 given["prompt"] = file.read()
         return replace(self, **given)
+
+
+def check_settings(holder, but: Sequence[str] = ()) -> None:
+    """Raises a `ValueError` that names a setting, `but` for some, whose value in `holder` is not a legal one."""
+    for one in fields(RolloutSettings):
+        if one.name not in but and one.name in vars(holder):
+            value, legal = getattr(holder, one.name), _legal(one)
+            if not _is_legal(value, one):
+                raise ValueError(f"`{one.name}` must be {legal}, got {value!r}")
+
+
+def _is_legal(value: Any, one: Field) -> bool:
+    rule = one.metadata
+    if one.type in (int, float):
+        kinds = int if one.type is int else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+            return False
+        return value >= rule["least"] if "least" in rule else value > rule["above"]
+    return value in rule["choices"] if "choices" in rule else isinstance(value, one.type)
+
+
+def _legal(one: Field) -> str:
+    """What a setting may be, in words."""
+    rule = one.metadata
+    if "choices" in rule:
+        return f"one of {rule['choices']}"
+    kind = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}.get(one.type, "a dict or None")
+    limits = [f"of at least {rule['least']}"] if "least" in rule else []
+    return " ".join([kind, *limits, *([f"above {rule['above']}"] if "above" in rule else [])])
 
 
 def prompt_of(row: dict) -> str:

@@ -32,26 +32,37 @@ def with_targets(
     peft_config: PeftConfig | None, model: str | PreTrainedModel, train_vision: bool = False, **kwargs
 ) -> PeftConfig | None:
     """
-    The LoRA configuration with the layers that it adapts, where it names none: those of the language model, or with
-    `train_vision` all linear layers but the LM head.
+    The LoRA configuration with the layers that it adapts: where it names none, those of the language model, or with
+    `train_vision` all linear layers but the LM head; where it names some, those of them that are trained at all.
 
     Args:
-        peft_config ([`~peft.PeftConfig`], *optional*): Returned as it is if it names layers, or is not of LoRA.
+        peft_config ([`~peft.PeftConfig`], *optional*): Returned as it is if it is not of LoRA.
         model (`str` or [`~transformers.PreTrainedModel`]): The model, or its name, whose weights are not loaded.
         train_vision (`bool`): Whether the vision tower is adapted too.
         kwargs: Arguments of [`~transformers.AutoConfig.from_pretrained`] where the model is a name.
     """
-    names_layers = (
-        not isinstance(peft_config, LoraConfig) or peft_config.target_modules or peft_config.target_parameters
-    )
-    if names_layers:
+    if not isinstance(peft_config, LoraConfig):
         return peft_config
     peft_config = copy.copy(peft_config)
+    names_layers = peft_config.target_modules or peft_config.target_parameters
     if train_vision:
-        peft_config.target_modules = "all-linear"
+        peft_config.target_modules = peft_config.target_modules if names_layers else "all-linear"
+        return peft_config
+    model = _outline(model, **kwargs) if isinstance(model, str) else model
+    if names_layers:
+        theirs = peft_config.exclude_modules or []
+        theirs = theirs if isinstance(theirs, str) else "|".join(rf"(?:.+\.)?{re.escape(name)}" for name in theirs)
+        peft_config.exclude_modules = "|".join(filter(None, [_outside_the_language_model(model), theirs]))
     else:
-        peft_config.target_modules = language_layers(_outline(model, **kwargs) if isinstance(model, str) else model)
+        peft_config.target_modules = language_layers(model)
     return peft_config
+
+
+def _outside_the_language_model(model: PreTrainedModel) -> str:
+    """A pattern for the modules that are neither in the language model nor its LM head."""
+    trained = [model.get_decoder(), model.get_output_embeddings()]
+    names = [re.escape(name) for name, module in model.named_modules() if any(module is one for one in trained)]
+    return rf"(?!(?:{'|'.join(names)})(?:\.|$)).*"
 
 
 def _outline(name: str, **kwargs) -> PreTrainedModel:
@@ -65,15 +76,28 @@ def _outline(name: str, **kwargs) -> PreTrainedModel:
 
 
 def freeze_vision(model: torch.nn.Module) -> None:
-    """Leaves only the language model and its LM head to be trained. Adapters know on their own what they train."""
-    if isinstance(model, PeftModel):
-        return
-    kept = {id(param) for param in model.get_decoder().parameters()}
-    head = model.get_output_embeddings()
+    """Leaves only the language model, its LM head and adapters in them to be trained."""
+    for param in _vision_parameters(model):
+        param.requires_grad_(False)
+
+
+def check_vision(model: torch.nn.Module) -> None:
+    """Raises a `ValueError` if a model has a vision tower and nothing of it, nor of its projector, is trained."""
+    vision = _vision_parameters(model)
+    if vision and not any(param.requires_grad for param in vision):
+        raise ValueError(
+            "`train_vision` is true, but no layer of the vision tower is trained: name some in the adapter's "
+            "`target_modules` (`--lora_target_modules`), or none at all, which is all linear layers"
+        )
+
+
+def _vision_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Those outside the language model and its LM head."""
+    whole = model.get_base_model() if isinstance(model, PeftModel) else model
+    kept = {id(param) for param in whole.get_decoder().parameters()}
+    head = whole.get_output_embeddings()
     kept |= {id(param) for param in head.parameters()} if head is not None else set()
-    for param in model.parameters():
-        if id(param) not in kept:
-            param.requires_grad_(False)
+    return [param for param in whole.parameters() if id(param) not in kept]
 
 
 def warn_of_dropout(model: torch.nn.Module) -> None:
@@ -81,10 +105,17 @@ def warn_of_dropout(model: torch.nn.Module) -> None:
     Warns of dropout that stays active: rollouts, old-policy and loss passes then each see another policy, and their
     ratios are noise.
     """
-    active = sorted({module.p for module in model.modules() if isinstance(module, torch.nn.Dropout) and module.p > 0})
-    if active:
+    layers, settings = set(), set()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            layers |= {module.p} - {0.0}
+        # Dropout of attention weights and the like is a number that a module has from its config.
+        named = {name: value for name, value in vars(module).items() if "drop" in name and isinstance(value, float)}
+        settings |= {(name, value) for name, value in named.items() if value > 0}
+    found = [f"dropout of {p:g}" for p in sorted(layers)] + [f"`{name}` of {p:g}" for name, p in sorted(settings)]
+    if found:
         warnings.warn(
-            f"dropout of {', '.join(f'{p:g}' for p in active)} is active in training, so that log-probabilities "
-            "differ from pass to pass: set `lora_dropout` to 0, or `disable_dropout` to true",
+            f"{', '.join(found)} is active in training, so that log-probabilities differ from pass to pass: set "
+            "`lora_dropout` to 0, `disable_dropout` to true, and what has a name to 0 in the model's config",
             stacklevel=3,
         )

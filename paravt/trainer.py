@@ -3,23 +3,30 @@
 import hashlib
 import inspect
 import math
+import os
 import time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from dataclasses import astuple
 from functools import partial
+from unittest.mock import patch
 
 import torch
 from accelerate.logging import get_logger
-from accelerate.utils import gather_object, is_peft_model
+from accelerate.utils import gather_object, is_peft_model, send_to_device
+from PIL.Image import Image
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer, is_conversational, prepare_multimodal_messages
 
 from .anchors import REASONS, Fault, first_fault, structural_credit
+from .bad_rows import BadRows, keep_of_last, length_metrics, scales_of_means
 from .chat import Chat, prepare_processor
 from .collator import FrameBudgetCollator
-from .config import ParaGRPOConfig
+from .config import ParaGRPOConfig, check_generation
 from .engines.features import FAMILIES, Picture, Tower, reuse_features
+from .engines.transformers import TransformersEngine
 from .engines.trl import keep_together, profiling_decorator, ranks_that_share_the_policy
 from .engines.vllm import VLLMEngine, require_vllm
 from .engines.weights import (
@@ -43,13 +50,16 @@ from .judge import JudgeReward
 from .metrics import episode_stats, summarise
 from .rewards import accuracy_reward, format_reward, tool_reward
 from .rollout import ParallelRollout
+from .seeds import kept_generators
 from .settings import RolloutSettings
-from .trainable import freeze_vision, warn_of_dropout, with_targets
+from .trainable import check_vision, freeze_vision, warn_of_dropout, with_targets
 from .video import Clip, LazyFrame, VideoError, prefetch
 from .video.timeline import MULTIPLE
 
 
 logger = get_logger(__name__)
+
+PROGRESS = "progress-{}.pt"  # in a checkpoint, by rank
 
 
 class ParaGRPOTrainer(GRPOTrainer):
@@ -65,8 +75,10 @@ class ParaGRPOTrainer(GRPOTrainer):
     Arguments are those of [`~trl.GRPOTrainer`], with a [`ParaGRPOConfig`] as `args`.
 
     Of its private methods, which may change with each version of TRL, it overrides `_generate`, `_prepare_inputs`,
-    `_calculate_rewards`, `_generate_and_score_completions`, `_get_per_token_logps_and_entropies` and `_compute_loss`,
-    and it uses `_buffered_inputs`, `_dist`, `_is_vlm`, `_logs`, `_metrics`, `_step` and `_tokenizer`.
+    `_calculate_rewards`, `_generate_and_score_completions`, `_get_per_token_logps_and_entropies`, `_compute_loss`,
+    `_save_checkpoint` and `_load_optimizer_and_scheduler`, and it uses `_buffered_inputs`, `_dist`,
+    `_entropy_bonus_enabled`, `_get_output_dir`, `_is_vlm`, `_last_loaded_step`, `_logs`, `_metrics`, `_step` and
+    `_tokenizer`.
     """
 
     _tag_names = ["trl", "para-grpo"]
@@ -78,10 +90,12 @@ class ParaGRPOTrainer(GRPOTrainer):
             raise TypeError(f"`args` must be a `ParaGRPOConfig`, got `{type(args).__name__}`")
         if args.use_vllm:
             require_vllm()
-        own = not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory"))
-        if own:
-            args.check_rollouts()
+        if not any(kwargs.get(name) for name in ("rollout_func", "tools", "environment_factory")):
             kwargs["rollout_func"] = ParallelRollout.from_config(args)
+        own = isinstance(kwargs.get("rollout_func"), ParallelRollout)
+        if own:
+            check_generation(args)
+            kwargs["rollout_func"].check(args)
         kwargs["peft_config"] = with_targets(
             kwargs.get("peft_config"), model, args.train_vision, trust_remote_code=args.trust_remote_code
         )
@@ -89,7 +103,9 @@ class ParaGRPOTrainer(GRPOTrainer):
         with loadable_weights() if colocate else nullcontext():
             super().__init__(model, reward_funcs, args=args, **kwargs)
         keep_gradients(self.model)
-        if not args.train_vision:
+        if args.train_vision:
+            check_vision(self.model)
+        else:
             freeze_vision(self.model)
         warn_of_dropout(self.model)
         self.settings = None
@@ -102,14 +118,16 @@ class ParaGRPOTrainer(GRPOTrainer):
                 images = max(*args.frame_budgets, args.crop_frames)
                 tokens = max(1, args.max_pixels // MULTIPLE**2)
                 VLLMEngine.from_trainer(self).check(images, tokens, args.max_completion_length)
+        self._own = own  # whether the rollouts are ours: of others nothing is known but tokens
         # Whether a call of a tool of this name may be one: other people's rollouts have other tools than ours.
         self._is_tool = None
         if self.tools:
             self._is_tool = {tool.__name__ for tool in self.tools}.__contains__
-        elif not isinstance(self.rollout_func, ParallelRollout):
+        elif not own:
             self._is_tool = lambda name: True
         self._weigh_rewards()
-        self._videos_seen = self._videos_failed = 0
+        self._bad_rows = BadRows(self.accelerator)
+        self._counts = None  # of the rows whose loss is computed, if some do not count
         # Of the current generation batch: rows that do not count (ranks * B,), and rollouts of this rank.
         self._left_out = torch.zeros(0, dtype=torch.bool)
         self._rollouts: list[tuple[list[int], list[int]]] = []
@@ -119,13 +137,9 @@ class ParaGRPOTrainer(GRPOTrainer):
         self._logs_pictures = ours and self.log_multimodal and self.log_completions
         self.log_multimodal = self.log_multimodal and not ours
 
-    def get_eval_dataloader(self, eval_dataset=None):
-        kept = self.data_collator
-        if isinstance(kept, FrameBudgetCollator):
-            self.data_collator = kept.for_evaluation()
-        loader = super().get_eval_dataloader(eval_dataset)
-        self.data_collator = kept
-        return loader
+    def evaluation_loop(self, *args, **kwargs):
+        with kept_generators():  # training goes on as if it had not been evaluated
+            return super().evaluation_loop(*args, **kwargs)
 
     def _prepare_rollouts(self) -> None:
         """What rollouts of our own need: a processor and a model that can serve them, and rows with frames."""
@@ -139,7 +153,8 @@ class ParaGRPOTrainer(GRPOTrainer):
         Chat(self.processing_class, args.think_prefix, args.chat_template_kwargs).check()
         if not args.use_vllm:
             _require_whole_cache(self.model.config)
-        self.data_collator = FrameBudgetCollator(
+            TransformersEngine.from_trainer(self).check()
+        collator = FrameBudgetCollator(
             self.processing_class,
             args.frame_budgets,
             args.seed,
@@ -148,8 +163,8 @@ class ParaGRPOTrainer(GRPOTrainer):
             backend=args.video_backend,
             snap=args.snap_overview,
         )
-        self.data_collator.check(self.train_dataset)
-        self.add_callback(self.data_collator)
+        collator.check(self.train_dataset)
+        collator.attach(self)
         self.settings = RolloutSettings.from_config(args, next(iter(self.train_dataset)))
 
     def _weigh_rewards(self) -> None:
@@ -165,14 +180,87 @@ class ParaGRPOTrainer(GRPOTrainer):
                 raise ValueError(f"`{name}` {weight} weighs {kinds[0].__name__!r}, which is no reward function here")
             if self.args.reward_weights is None:
                 self.reward_weights[places] = weight
+        if self._is_tool is not None:
+            self.reward_funcs = [
+                partial(f, **{"is_tool": self._is_tool, **_keywords_of(f)}) if kind is format_reward else f
+                for f, kind in zip(self.reward_funcs, functions, strict=True)
+            ]
         accuracy = [f for f, kind in zip(self.reward_funcs, functions, strict=True) if kind is accuracy_reward]
         self._accuracy = accuracy[0] if accuracy else partial(accuracy_reward, fallback=False)
         self._judges = [i for i, function in enumerate(self.reward_funcs) if isinstance(function, JudgeReward)]
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
+        """Saves the model, and the settings of its rollouts beside it."""
         if self.settings is not None and self.args.should_save:  # first, for what is pushed to the hub is the folder
             self.settings.save(output_dir or self.args.output_dir)
         super().save_model(output_dir, _internal_call)
+
+    # ---------------------------------------------------------------------------------------------------- progress
+
+    def train(self, *args, **kwargs):
+        """Trains, from the beginning or from a checkpoint: nothing is left of a run before."""
+        self._step, self._buffered_inputs = 0, None
+        self._bad_rows = BadRows(self.accelerator)
+        if self.use_vllm:
+            self._last_loaded_step = -1
+        self._forget("train")
+        return super().train(*args, **kwargs)
+
+    def _save_checkpoint(self, model, trial):
+        if not self.args.save_only_model:
+            name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            self._save_progress(os.path.join(self._get_output_dir(trial=trial), name))
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self._load_progress(checkpoint)
+
+    @property
+    def _batching(self) -> dict[str, int]:
+        """What decides which rollouts a micro-batch has."""
+        names = (
+            "steps_per_generation",
+            "num_iterations",
+            "gradient_accumulation_steps",
+            "per_device_train_batch_size",
+        )
+        return {name: getattr(self.args, name) for name in names} | {"processes": self.accelerator.num_processes}
+
+    def _save_progress(self, folder: str) -> None:
+        """Saves what TRL does not: rollouts that are still to be trained on, and how many videos were bad."""
+        progress = {
+            "step": self._step,
+            "batching": self._batching,
+            "rows": {"seen": self._bad_rows.seen, "failed": self._bad_rows.failed},
+        }
+        if self._step % (self.args.steps_per_generation * self.num_iterations):
+            pictures = [[astuple(picture) for picture in row] for row in self._pictures["train"]]
+            progress["rollouts"] = self._buffered_inputs, pictures, [tower.state_dict() for tower in self._towers]
+        os.makedirs(folder, exist_ok=True)
+        torch.save(progress, os.path.join(folder, PROGRESS.format(self.accelerator.process_index)))
+
+    def _load_progress(self, checkpoint: str) -> None:
+        paths = [os.path.join(checkpoint, PROGRESS.format(rank)) for rank in (self.accelerator.process_index, 0)]
+        path = next((path for path in paths if os.path.exists(path)), None)
+        if path is None:  # a checkpoint of another trainer
+            return
+        progress = torch.load(path, map_location="cpu", weights_only=True)
+        self._bad_rows.seen, self._bad_rows.failed = progress["rows"]["seen"], progress["rows"]["failed"]
+        if progress["batching"] == self._batching:
+            self._step = progress["step"]
+        elif "rollouts" in progress:
+            raise ValueError(
+                f"{checkpoint} was saved between two steps on the same rollouts: go on with {progress['batching']}, "
+                f"got {self._batching}; or from a checkpoint at which the rollouts were done with"
+            )
+        if "rollouts" in progress:
+            batches, pictures, towers = progress["rollouts"]
+            self._buffered_inputs = send_to_device(batches, self.accelerator.device)
+            self._pictures["train"] = [[Picture(*picture) for picture in row] for row in pictures]
+            for tower, state in zip(self._towers, towers, strict=True):
+                tower.load_state_dict(state)
 
     def _generate_and_score_completions(self, inputs):
         mode = "train" if self.model.training else "eval"
@@ -181,7 +269,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         self._leave_out_bad_rows(mode, inputs)
         if clips:
             self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
-        reuse = reuse_features(self.processing_class) if self._is_vlm else nullcontext()
+        reuse = reuse_features(self.processing_class) if self._own or self._tower else nullcontext()
         with reuse, self._images_aside(inputs):
             output = super()._generate_and_score_completions(inputs)
             self._number_rows(output)
@@ -190,7 +278,8 @@ class ParaGRPOTrainer(GRPOTrainer):
             clip.release()
         if self._left_out.any():
             self._leave_out_of_logs(mode)
-        output["counts"] = ~self._mine(self._left_out)  # (B,) whether a row has a part in the loss
+        if self._left_out.any():
+            output["counts"] = ~self._of_this_rank(self._left_out)  # (B,) whether a row has a part in the loss
 
         mask = output["completion_mask"]  # (B, T)
         sampled = mask * output["tool_mask"] if "tool_mask" in output else mask
@@ -224,13 +313,13 @@ class ParaGRPOTrainer(GRPOTrainer):
         logprobs, extra, images, tool_images = rest
         if self._aside:
             images, tool_images = self._keep_pictures(prompts, prompt_ids, ids, extra, images, tool_images)
-        if "turns" in extra:  # what reward functions and logs see: messages, not one text with the template in it
+        if self._own:  # what reward functions and logs see: messages, not one text with the template in it
             completions = extra["turns"]
         masks = mask or [[1] * len(row) for row in ids]
         self._rollouts = list(zip(ids, masks, strict=True))
         if self._left_out.any():
             self._log_lengths("train" if self.model.training else "eval")
-            out = self._mine(self._left_out).tolist()
+            out = self._of_this_rank(self._left_out).tolist()
             mask = [[0] * len(row) if left_out else row for row, left_out in zip(masks, out, strict=True)]
         return prompt_ids, ids, mask, completions, logprobs, extra, images, tool_images
 
@@ -244,21 +333,38 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     def _compute_loss(self, model, inputs):
         self._rows = inputs["rows"].tolist() if "rows" in inputs else None
+        self._counts = inputs.get("counts")
         try:
-            return self._loss_of_those_that_count(model, inputs)
+            if self._counts is None:
+                return super()._compute_loss(model, inputs)
+            return self._loss_without_bad_rows(model, inputs)
         finally:
-            self._rows = None
+            self._rows = self._counts = None
 
-    def _loss_of_those_that_count(self, model, inputs):
-        if not self._left_out.any():
-            return super()._compute_loss(model, inputs)
+    def _loss_without_bad_rows(self, model, inputs):
+        """
+        TRL's loss, but each mean of an optimizer step, over its rows or its micro-batches, is one over those that
+        count. Which mean the policy's term is depends on `loss_type`; the entropy bonus and the loss of a router are
+        means over micro-batches.
+        """
         metrics = self._metrics["train" if self.model.training else "eval"]
         before = {name: len(values) for name, values in metrics.items()}
-        loss = super()._compute_loss(model, inputs)
+        counts = [batch["counts"] for batch in self._micro_batches_of_step(inputs)]
+        rows, batches = scales_of_means(counts, self.accelerator)
+        # Loss types that divide by the number of tokens need nothing: TRL has counted none of the rows left out.
+        by_tokens = self.loss_type in ("cispo", "dapo", "vespo")
+        policy = 1.0 if by_tokens else batches if self.loss_type == "bnpo" else rows
+        whole = batches if self._entropy_bonus_enabled or self.aux_loss_enabled else policy
+        # The policy's term is linear in these two.
+        inputs = {**inputs, "advantages": inputs["advantages"] * (policy / whole)}
+        with patch.object(self, "beta", self.beta * policy / whole):
+            loss = super()._compute_loss(model, inputs) * whole
+        if by_tokens and self._entropy_bonus_enabled:
+            metrics["policy_loss"][-1] *= whole
         if not self.accelerator.gather(inputs["counts"]).any():  # a mean of nothing is no part of a mean
             for name, values in metrics.items():
                 del values[before.get(name, 0) :]
-        return loss * self._share_of_others(inputs)
+        return loss
 
     # ---------------------------------------------------------------------------------------------------- the forest
 
@@ -349,7 +455,8 @@ class ParaGRPOTrainer(GRPOTrainer):
         match, TRL gets the images after all.
         """
         mode = "train" if self.model.training else "eval"
-        shown = extra.pop("pictures", None) or images or [_images_in(prompt) for prompt in prompts]
+        told = extra.pop("pictures") if _are_pictures(extra.get("pictures")) else None
+        shown = told or images or [_images_in(prompt) for prompt in prompts]
         shown = [row or [] for row in shown]
         pictures, token = self._tower.look(shown), self._tower.image_token
         counts = [[*a, *b].count(token) for a, b in zip(prompt_ids, completion_ids, strict=True)]
@@ -411,7 +518,7 @@ class ParaGRPOTrainer(GRPOTrainer):
         **given,
     ):
         if not self._packs:
-            return super()._get_per_token_logps_and_entropies(
+            logps, entropies, router_loss = super()._get_per_token_logps_and_entropies(
                 model,
                 input_ids,
                 attention_mask,
@@ -421,6 +528,9 @@ class ParaGRPOTrainer(GRPOTrainer):
                 compute_aux_loss,
                 **given,
             )
+            if router_loss is not None and self._counts is not None and not self._counts.all():
+                router_loss = router_loss * 0.0  # it is one of all the rows together, bad ones too
+            return logps, entropies, router_loss
         tower = self._ref_tower if model is self.ref_model else self._tower
         pictures = self._pictures_of(len(input_ids), given)
         image_token = tower.image_token if tower else None
@@ -463,12 +573,15 @@ class ParaGRPOTrainer(GRPOTrainer):
         self._forget("eval")
         return output
 
+    @property
+    def _towers(self) -> list[Tower]:
+        return [tower for tower in (self._tower, self._ref_tower) if tower is not None]
+
     def _forget(self, mode: str) -> None:
         """Frees the pictures of rows that are done with."""
         self._pictures[mode] = []
-        for tower in (self._tower, self._ref_tower):
-            if tower is not None:
-                tower.forget(but=(picture for rows in self._pictures.values() for row in rows for picture in row))
+        for tower in self._towers:
+            tower.forget(but=(picture for rows in self._pictures.values() for row in rows for picture in row))
 
     # -------------------------------------------------------------------------------------------------------- videos
 
@@ -494,78 +607,50 @@ class ParaGRPOTrainer(GRPOTrainer):
             broken = [errors[key] for key in row_clips if key in errors]
             if broken:
                 row["video_error"] = broken[0]
+            if self._own and not row.get("videos"):
+                row["video_error"] = "the row names no video"
         return list(clips.values())
 
     # ------------------------------------------------------------------------------------------------------ bad rows
 
     def _leave_out_bad_rows(self, mode: str, inputs: list[dict]) -> None:
-        """
-        Decides, on all ranks together, which rows of the generation batch do not count: whole groups with a bad video.
-        They keep their places, so that batches have equal shapes. Raises once bad rows are more than `max_bad_rows`.
-        """
-        failed = torch.tensor([bool(row.get("video_error")) for row in inputs], device=self.accelerator.device)
-        failed = self.accelerator.gather(failed)  # (ranks * B,)
+        """Decides which rows of the generation batch do not count."""
         size = self.num_generations if mode == "train" else self.num_generations_eval
-        self._left_out = failed.view(-1, size).any(1).repeat_interleave(size)
-        self._videos_seen += len(failed)
-        self._videos_failed += int(failed.sum())
-        share = self._videos_failed / self._videos_seen
-        if failed.any() and share > self.args.max_bad_rows and self._videos_seen >= 20:
-            errors = gather_object([row["video_error"] for row in inputs if row.get("video_error")])
-            raise RuntimeError(
-                f"{share:.0%} of the rows so far had a video that cannot be decoded, more than `max_bad_rows` "
-                f"{self.args.max_bad_rows:.0%}; the last: {errors[-1]}"
-            )
+        errors = [row.get("video_error") for row in inputs]
+        self._left_out = self._bad_rows.left_out(errors, size, self.args.max_bad_rows)
         if any("video_error" in row for row in inputs):
-            self._metrics[mode]["video/failed"].append(float(self._videos_failed))
+            self._metrics[mode]["video/failed"].append(float(self._bad_rows.failed))
             self._metrics[mode]["video/left_out"].append(float(self._left_out.sum()))
 
-    def _mine(self, everyones: torch.Tensor) -> torch.Tensor:
+    def _of_this_rank(self, everyones: torch.Tensor) -> torch.Tensor:
         """This rank's part of a tensor that has the rows of all ranks."""
         return everyones.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
 
-    def _share_of_others(self, inputs: dict) -> float:
-        """
-        What makes a mean over all rows, or over all micro-batches, of an optimizer step one over those that count.
-        Loss types that divide by the number of tokens need nothing: TRL has counted none of the rows left out.
-        """
-        if self.loss_type in ("cispo", "dapo", "vespo"):
-            return 1.0
-        window = [inputs]
-        if self.model.training and self._buffered_inputs is not None:
-            start = self._step % self.args.steps_per_generation
-            start -= start % self.args.gradient_accumulation_steps
-            window = self._buffered_inputs[start : start + self.args.gradient_accumulation_steps]
-        counts = [batch["counts"] for batch in window]
-        if self.loss_type == "bnpo":  # a mean over tokens, then over micro-batches
-            counts = [count.any()[None] for count in counts]
-        counted = self.accelerator.gather(torch.cat(counts)).float()
-        return 1.0 / counted.mean().item() if counted.any() else 1.0
+    def _micro_batches_of_step(self, inputs: dict) -> list[dict]:
+        """The micro-batches of the optimizer step that this one is of."""
+        if not self.model.training or self._buffered_inputs is None:
+            return [inputs]
+        start = self._step % self.args.steps_per_generation
+        start -= start % self.args.gradient_accumulation_steps
+        return self._buffered_inputs[start : start + self.args.gradient_accumulation_steps]
 
     def _log_lengths(self, mode: str) -> None:
         """TRL's metrics of lengths, over the rollouts that count."""
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        mine = [[sum(mask), ids[-1] in ends] for ids, mask in self._rollouts]
-        table = self.accelerator.gather(torch.tensor(mine, device=self.accelerator.device))[~self._left_out].float()
-        lengths, ended = table[:, 0], table[:, 1].bool()
-        for name, values in (("", lengths), ("terminated_", lengths[ended])):
-            if not len(values):
-                values = torch.full((1,), math.nan if not len(lengths) else 0.0)
-            for kind in ("mean", "min", "max"):
-                self._metrics[mode][f"completions/{kind}_{name}length"][-1] = getattr(values, kind)().item()
-        self._metrics[mode]["completions/clipped_ratio"][-1] = (~ended).float().mean().item()
+        table = torch.tensor([[sum(mask), ids[-1] in ends] for ids, mask in self._rollouts])
+        table = self.accelerator.gather(table.to(self.accelerator.device))[~self._left_out]
+        for name, value in length_metrics(table[:, 0].float(), table[:, 1].bool()).items():
+            self._metrics[mode][name][-1] = value
 
     def _leave_out_of_logs(self, mode: str) -> None:
         """Takes the rows that do not count out of TRL's table of completions, and out of what it counts as rows."""
-        count, kept = len(self._left_out), (~self._left_out).tolist()
+        kept = (~self._left_out).tolist()
         logs = [self._logs[name] for name in ("prompt", "completion", "advantages")]
         for log in (*logs, *self._logs["rewards"].values(), *self._logs["extra"].values()):
-            entries = list(log)
-            log.clear()
-            log.extend(entries[:-count] + [entry for entry, keep in zip(entries[-count:], kept, strict=True) if keep])
+            keep_of_last(log, kept)
         by_group = self.multi_objective_aggregation == "sum_then_normalize" and self.scale_rewards != "batch"
         if by_group:
-            share = sum(kept) / count
+            share = sum(kept) / len(kept)
             values = self._metrics[mode]["frac_reward_zero_std"]
             values[-1] = values[-1] / share if share else math.nan
 
@@ -598,48 +683,50 @@ class ParaGRPOTrainer(GRPOTrainer):
 
     def _log_rollouts(self, mode: str, inputs: list[dict], faults: list[Fault | None]) -> None:
         """The metrics of the method, over the rollouts that count of all ranks, whole and by frame budget."""
-        mine = self._mine(self._rewards)
-        rewards = (mine * self.reward_weights.to(mine.device)).nansum(1).tolist()
-        mine = [
-            {
-                "budget": float(row.get("frame_budget") or 0),
-                "reward": reward,
-                **{reason: float(fault is not None and fault.reason == reason) for reason in REASONS},
-                **episode_stats(row.get("tool_calls") or [], fault is None, accuracy),
-            }
-            for row, reward, accuracy, fault in zip(inputs, rewards, self._accuracies, faults, strict=True)
-        ]
-        names = list(mine[0])
-        table = torch.tensor([list(rollout.values()) for rollout in mine], device=self.accelerator.device)
-        gathered = self.accelerator.gather(table)[~self._left_out].tolist()  # (ranks * B, names)
-        rollouts = [dict(zip(names, values, strict=True)) for values in gathered]
+        rollouts = self._gather_rollouts(self._numbers_of_rollouts(inputs, faults))
         if not rollouts:
             return
-
         rates = summarise(rollouts)
         metrics = {"format/compliance": rates["compliance"]}
         for reason in REASONS:
             metrics[f"format/fault/{reason}"] = sum(rollout[reason] for rollout in rollouts) / len(rollouts)
-        if any("tool_calls" in row for row in inputs):  # rollouts of our own, whose calls are known
-            for name in ("calls_per_rollout", "calls_per_turn", "call_rate", "failure_rate", "no_room_rate"):
-                if name in rates:
-                    metrics[f"tools/{name}"] = rates[name]
-            if "answered_without_tool_accuracy" in rates:
-                metrics["answered_without_tool_accuracy"] = rates["answered_without_tool_accuracy"]
-            for budget in sorted({rollout["budget"] for rollout in rollouts if rollout["budget"]}):
+        if self._own:
+            metrics |= _call_metrics(rates)
+            for budget in sorted({rollout["budget"] for rollout in rollouts} - {0.0}):
                 metrics |= _by_budget(budget, [rollout for rollout in rollouts if rollout["budget"] == budget])
         for name, value in metrics.items():
             self._metrics[mode][name].append(value)
+
+    def _numbers_of_rollouts(self, inputs: list[dict], faults: list[Fault | None]) -> list[dict[str, float]]:
+        """What the metrics are made of, for each rollout of this rank."""
+        rewards = self._of_this_rank(self._rewards)
+        rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(1).tolist()
+        return [
+            {
+                "budget": float(row.get("frame_budget") or 0) if self._own else 0.0,
+                "reward": reward,
+                **{reason: float(fault is not None and fault.reason == reason) for reason in REASONS},
+                **episode_stats(row["tool_calls"] if self._own else [], fault is None, accuracy),
+            }
+            for row, reward, accuracy, fault in zip(inputs, rewards, self._accuracies, faults, strict=True)
+        ]
+
+    def _gather_rollouts(self, rollouts: list[dict[str, float]]) -> list[dict[str, float]]:
+        """The rollouts that count of all ranks."""
+        names = list(rollouts[0])
+        table = torch.tensor([list(rollout.values()) for rollout in rollouts], device=self.accelerator.device)
+        gathered = self.accelerator.gather(table)[~self._left_out].tolist()  # (ranks * B, names)
+        return [dict(zip(names, values, strict=True)) for values in gathered]
 
     def _accuracies_of(self, inputs: list[dict], completions: list) -> list[float | None]:
         """
         Accuracy of each rollout of this rank, as the reward functions measure it: a judge's where there is one. `None`
         for a row without a truth. What the functions are called, or whether there are any, does not matter.
         """
-        names = ("turns", "answer", "question_type", "options")
+        names = ("answer", "question_type", "options", *(["turns"] if self._own else []))
         scores = self._accuracy(completions, **{name: [row.get(name) for row in inputs] for name in names})
         for place in self._judges:
-            judged = self._mine(self._rewards)[:, place].tolist()
+            judged = self._of_this_rank(self._rewards)[:, place].tolist()
             told = [None if math.isnan(value) else value for value in judged]
             scores = [value if score is None else score for score, value in zip(scores, told, strict=True)]
         return scores
@@ -662,6 +749,11 @@ def _unwrapped(function: Callable) -> Callable:
     return function.__func__ if inspect.ismethod(function) else function
 
 
+def _keywords_of(function: Callable) -> dict:
+    """The arguments that a partial has already."""
+    return function.keywords if isinstance(function, partial) else {}
+
+
 def _first_ones(rows: list[list], name_of: Callable) -> list[list]:
     """The rows without what an earlier one has, or the row itself earlier on."""
     seen = set()
@@ -675,8 +767,24 @@ def _picture_name(image) -> str:
     return f"{image.size} {hashlib.sha1(image.convert('RGB').tobytes()).hexdigest()}"
 
 
+def _are_pictures(column: list | None) -> bool:
+    """Whether a column has the pictures of rows, rather than something else of that name."""
+    return column is not None and all(
+        row is None or isinstance(row, list) and all(isinstance(one, Image) for one in row) for row in column
+    )
+
+
 def _images_in(prompt: list[dict]) -> list:
+    """The images in the messages of a prompt, in order."""
     return [part["image"] for message in prompt for part in message["content"] if "image" in part]
+
+
+def _call_metrics(rates: dict[str, float]) -> dict[str, float]:
+    """Rates of calls, and what is gained without them."""
+    names = ("calls_per_rollout", "calls_per_turn", "call_rate", "failure_rate", "no_room_rate")
+    metrics = {f"tools/{name}": rates[name] for name in names if name in rates}
+    alone = "answered_without_tool_accuracy"
+    return metrics | ({alone: rates[alone]} if alone in rates else {})
 
 
 def _by_budget(budget: float, rollouts: list[dict[str, float]]) -> dict[str, float]:

@@ -64,14 +64,24 @@ def toy_world(arguments: Arguments, training: ParaGRPOConfig) -> tuple[str, list
     return cold_start, rows, held_out
 
 
+def check(arguments: Arguments, model_config: ModelConfig) -> None:
+    """Raises a `ValueError` for what was asked for and would be ignored."""
+    sft.check_data(arguments, model_config)
+    if arguments.judge_model is None:
+        sft.refuse(arguments, ["judge_url"], "without `judge_model`")
+    if not arguments.eval_rows:
+        sft.refuse(arguments, ["eval_budgets"], "with `eval_rows` 0")
+
+
 def build(
     arguments: Arguments, training: ParaGRPOConfig, model_config: ModelConfig, trainer_class=ParaGRPOTrainer
 ) -> tuple[ParaGRPOTrainer, list[dict]]:
     """The trainer, and the held-out rows."""
+    check(arguments, model_config)
     if arguments.dataset_name is None:
         name, rows, held_out = toy_world(arguments, training)
     else:
-        name = trainable(model_config.model_name_or_path)
+        name = trainable(model_config.model_name_or_path, model_config.model_revision)
         rows = data.load_rows(
             arguments.dataset_name,
             arguments.dataset_split,
@@ -80,7 +90,7 @@ def build(
         ).to_list()
         count = min(arguments.eval_rows, len(rows) // 10)
         rows, held_out = rows[: len(rows) - count], rows[len(rows) - count :]
-    training.model_init_kwargs = {k: getattr(model_config, k) for k in ("dtype", "attn_implementation")}
+    training.model_init_kwargs = sft.init_kwargs(training, model_config)
 
     # Only what stands inside <answer> counts; without a judge, open-ended answers are scored by token F1.
     accuracy = partial(accuracy_reward, fallback=False, mode="judge" if arguments.judge_model else "f1")

@@ -15,8 +15,8 @@ On ParaVT-shaped rows, with LoRA:
 
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
 
 import torch
 from accelerate import PartialState
@@ -37,7 +37,7 @@ from paravt.engines.checkpoints import find_checkpoint, quantization_config, tra
 from paravt.engines.features import FAMILIES, Tower
 from paravt.forest import obstacle, teach_forests
 from paravt.settings import RolloutSettings, prompt_of
-from paravt.trainable import freeze_vision, with_targets
+from paravt.trainable import check_vision, freeze_vision, with_targets
 
 
 logger = get_logger(__name__)
@@ -86,6 +86,35 @@ REFUSED = {
 }
 
 
+HARMLESS = {"eval_packing": False}  # what would be refused, and says what is so anyway
+
+
+# Options that only one of the two kinds of data has, of this recipe and of `para_grpo.py`.
+OF_A_DATA_SET = ("dataset_split", "video_root")
+OF_A_MODEL = ("model_name_or_path", "model_revision")
+OF_A_LOADED_MODEL = ("dtype", "attn_implementation", "load_in_8bit", "load_in_4bit")
+OF_THE_TOY = ("toy_folder", "toy_videos", "toy_faults", "toy_copies", "toy_skips", "toy_checks", "cold_start")
+
+
+def refuse(options, names: Iterable[str], reason: str) -> None:
+    """Raises a `ValueError` for the first of the options that was given and would be ignored."""
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.name in names and value != one.default:
+            raise ValueError(f"`{one.name}` {value!r} has no effect {reason}")
+
+
+def check_data(arguments, model_config: ModelConfig) -> None:
+    """Raises a `ValueError` for options of the toy world beside a data set, or of a data set without one."""
+    if arguments.dataset_name is None:
+        refuse(arguments, OF_A_DATA_SET, "without `dataset_name`")
+        refuse(model_config, OF_A_MODEL, "without `dataset_name`: the toy world has a model of its own")
+        return
+    refuse(arguments, OF_THE_TOY, f"with `dataset_name` {arguments.dataset_name!r}: it is of the toy world")
+    if model_config.model_name_or_path is None:
+        raise ValueError("`dataset_name` needs `model_name_or_path`: the model that is trained")
+
+
 @dataclass
 class Training(SFTConfig):
     """TRL's [`~trl.SFTConfig`], without what would be ignored here, and with no limit of length unless given."""
@@ -99,7 +128,8 @@ class Training(SFTConfig):
     def __post_init__(self):
         for option, reason in REFUSED.items():
             value = getattr(self, option)
-            if value != self.__dataclass_fields__[option].default:
+            default = self.__dataclass_fields__[option].default
+            if value not in (default, HARMLESS.get(option, default)):
                 raise ValueError(f"`{option}` {value!r} has no effect here: {reason}")
         super().__post_init__()
 
@@ -127,6 +157,12 @@ def learn_packing(model, processor) -> Callable | None:
     return Tower(model, processor.image_processor).rope
 
 
+def init_kwargs(training, model_config: ModelConfig) -> dict:
+    """How the model is loaded: `model_init_kwargs` before the options that have a name."""
+    named = {"dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation}
+    return named | (training.model_init_kwargs or {})
+
+
 def toy_world(arguments: Arguments, seed: int, batch_size: int):
     """The toy rows, a processor trained on their text, and a model of random weights."""
     from datasets import Dataset
@@ -148,8 +184,11 @@ def toy_world(arguments: Arguments, seed: int, batch_size: int):
 
 def main(arguments: Arguments, training: Training, model_config: ModelConfig) -> str:
     """Trains and returns the folder of the result."""
+    check_data(arguments, model_config)
     quantization = None
     if arguments.dataset_name is None:
+        refuse(model_config, OF_A_LOADED_MODEL, "without `dataset_name`: the toy world makes its model")
+        refuse(arguments, ["max_bad_rows"], "without `dataset_name`")
         with training.main_process_first(desc="toy world"):
             rows, processor, model = toy_world(arguments, training.seed, training.train_batch_size)
     else:
@@ -160,12 +199,11 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
             max_bad=arguments.max_bad_rows,
             supervised=True,
         )
-        name = trainable(model_config.model_name_or_path)
+        name = trainable(model_config.model_name_or_path, model_config.model_revision)
         processor = AutoProcessor.from_pretrained(name, trust_remote_code=training.trust_remote_code)
         processor = prepare_processor(processor, arguments.max_pixels)
         quantization = quantization_config(model_config)
-        named = {"dtype": model_config.dtype, "attn_implementation": model_config.attn_implementation}
-        training.model_init_kwargs = named | (training.model_init_kwargs or {})
+        training.model_init_kwargs = init_kwargs(training, model_config)
         model = name
     collator = FrameBudgetCollator(processor, arguments.frame_budgets, training.seed, arguments.max_pixels)
     training.dataset_kwargs = {"skip_prepare_dataset": True}
@@ -182,7 +220,9 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
         quantization_config=quantization,
         callbacks=[collator],
     )
-    if not arguments.train_vision:
+    if arguments.train_vision:
+        check_vision(trainer.model)
+    else:
         freeze_vision(trainer.model)
     if packs:
         batches.rope = learn_packing(trainer.model, processor)

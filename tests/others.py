@@ -12,6 +12,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
     SmolVLMImageProcessor,
@@ -60,6 +62,14 @@ def text_model(toy_tokenizer):
     tokenizer.chat_template = _template("qwen3")
     set_seed(0)
     return Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **TEXT)), tokenizer
+
+
+def mixture_of_experts(toy_tokenizer):
+    """A Qwen3 with experts and a router, and its tokenizer."""
+    _, tokenizer = text_model(toy_tokenizer)
+    set_seed(0)
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(vocab_size=len(tokenizer), **TEXT, **experts)), tokenizer
 
 
 def smolvlm(toy_tokenizer):

@@ -109,6 +109,10 @@ class TestFrameBudgetCollator:
         loader = SimpleNamespace(dataset=rows.to_iterable_dataset())
         with pytest.raises(ValueError, match="`train_dataset` is iterable"):
             FrameBudgetCollator(toy_processor, BUDGETS).on_train_begin(None, None, None, train_dataloader=loader)
+        with pytest.raises(ValueError, match=r"`train_dataset` has no column `videos`, only \['prompt'\]"):
+            FrameBudgetCollator(toy_processor, [8]).check(
+                Dataset.from_list([{"prompt": row["prompt"]} for row in toy_rows])
+            )
         FrameBudgetCollator(toy_processor, [8]).check(loader.dataset)
         FrameBudgetCollator(toy_processor, BUDGETS).check(rows)
 

@@ -8,11 +8,11 @@ import others
 import pytest
 import torch
 from datasets import Dataset
-from test_trainer import config, fixed_rollouts, rows_with_errors, spread
+from test_trainer import LOOP, config, fixed_rollouts, rows_with_errors, spread
 from transformers import AutoProcessor, Qwen3VLForConditionalGeneration, TrainingArguments
-from trl import GRPOConfig
+from trl import GRPOConfig, GRPOTrainer
 
-from paravt import ParaGRPOTrainer
+from paravt import FrameBudgetCollator, ParaGRPOTrainer, ParallelRollout
 from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
 
@@ -70,6 +70,22 @@ REFUSED = [
     ({"use_transformers_continuous_batching": True}, "does not support multimodal models"),
     ({"generation_kwargs": {"num_beams": 2}}, r"`generation_kwargs` must not have \['num_beams'\]"),
     ({"generation_kwargs": {"max_new_tokens": 8}}, r"\['max_new_tokens'\]: lengths are `max_turn_length`"),
+    ({"generation_kwargs": {"seed": 3}}, r"must not have \['seed'\].*the seed is `seed`"),
+    (
+        {"generation_kwargs": {"guidance_scale": 2.0}},
+        r"must not have \['guidance_scale'\].*Legal with transformers are",
+    ),
+    ({"generation_kwargs": {"temprature": 0.5}}, r"must not have \['temprature'\]"),
+    ({"generation_kwargs": {"typical_p": 2.0}}, "`typical_p` has to be a float > 0 and < 1"),
+    ({"generation_kwargs": {"top_k": -1}}, "`top_k` must be an integer of at least 0 in rollouts, got -1"),
+    ({"temperature": 0.0}, "`temperature` must be above 0 in rollouts, got 0.0"),
+    ({"top_p": 0.0}, "`top_p` must be above 0 and at most 1 in rollouts, got 0.0"),
+    ({"top_k": -1}, "`top_k` must be an integer of at least 0 in rollouts, got -1"),
+    ({"min_p": 1.5}, "`min_p` must be None or between 0 and 1 in rollouts, got 1.5"),
+    ({"repetition_penalty": 0.0}, "`repetition_penalty` must be above 0 in rollouts, got 0.0"),
+    ({"max_completion_length": None}, "`max_completion_length` must be a positive integer in rollouts, got None"),
+    ({"chat_template_kwargs": {"tools": []}}, r"`chat_template_kwargs` must not have \['tools'\]"),
+    ({"remove_unused_columns": True}, "`remove_unused_columns` must be False in rollouts"),
     (
         {"reward_weights": [1.0], "tool_weight": 0.5},
         "with `reward_weights`.*`tool_weight` must be 1",
@@ -81,7 +97,6 @@ REFUSED = [
 # Neither: they concern what the method does not touch.
 IRRELEVANT = {
     "trust_remote_code": "how weights are loaded",
-    "router_aux_loss_coef": "a term of mixtures of experts, added to the loss by itself",
     "ds3_gather_for_generation": "of DeepSpeed's ZeRO-3: the engine asks for it",
     "vllm_model_impl": "how vLLM computes",
     "vllm_server_base_url": "where a server is",
@@ -104,6 +119,7 @@ ELSEWHERE = {
     "vllm_gpu_memory_utilization": "test_vllm.py",
     "vllm_max_model_length": "test_vllm.py",
     "chat_template_kwargs": "test_chat.py",
+    "router_aux_loss_coef": "test_trainer.py",
 }
 
 
@@ -111,7 +127,8 @@ class TestTable:
     def test_every_option_is_in_it_and_no_other(self):
         added = {one.name for one in fields(GRPOConfig)} - {one.name for one in fields(TrainingArguments)}
         shown = {name for knobs in [*LOSSES, *RATIOS, *STEPS] for name in knobs} - {"max_steps"}
-        refused = {name for knobs, _ in REFUSED for name in knobs} - {"format_weight", "tool_weight"}
+        refused = {name for knobs, _ in REFUSED for name in knobs}
+        refused -= {"format_weight", "tool_weight", "remove_unused_columns"}
         assert added == shown | refused | IRRELEVANT.keys() | ELSEWHERE.keys()
         assert not IRRELEVANT.keys() & (shown | refused | ELSEWHERE.keys())
 
@@ -190,6 +207,27 @@ class TestRefused:
         args = config(tmp_path, cache_implementation="static", generation_kwargs={"num_beams": 1})
         rows = Dataset.from_list(rows_with_errors([0]))
         assert ParaGRPOTrainer(text_checkpoint, spread, args, train_dataset=rows, rollout_func=fixed_rollouts)
+
+    def test_the_stock_trainer_says_so_before_it_plays(self, tmp_path, toy_checkpoint, toy_processor, toy_rows):
+        args = config(tmp_path, GRPOConfig, cache_implementation="static")
+        trainer = GRPOTrainer(
+            toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows), rollout_func=ParallelRollout(),
+        )  # fmt: skip
+        trainer.data_collator = FrameBudgetCollator(toy_processor, [4], max_pixels=1024)
+        with pytest.raises(ValueError, match="`cache_implementation` must be None in rollouts, got 'static'"):
+            trainer.train()
+
+    def test_a_rollout_that_says_something_else(self, tmp_path, toy_checkpoint, toy_rows):
+        with pytest.raises(ValueError, match="`max_turns` is 2 in the rollout and 1 in `args`"):
+            ParaGRPOTrainer(
+                toy_checkpoint, spread, config(tmp_path), train_dataset=Dataset.from_list(toy_rows),
+                rollout_func=ParallelRollout(**{**LOOP, "max_turns": 2}),
+            )  # fmt: skip
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, spread, config(tmp_path), train_dataset=Dataset.from_list(toy_rows),
+            rollout_func=ParallelRollout(**LOOP),
+        )  # fmt: skip
+        assert isinstance(trainer.data_collator, FrameBudgetCollator) and trainer.settings.max_turns == 1
 
     def test_models_and_processors(self, tmp_path, toy_processor, text_checkpoint, toy_rows):
         rows = Dataset.from_list(toy_rows)

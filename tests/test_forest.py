@@ -609,7 +609,7 @@ def trainer_of(kind, folder, model, processor, adapter=None, rollout=None, rows=
         rollout_func=rollout or finished(),
     )
     trainer.data_collator = lambda batch: [dict(row) for row in (rows or rows_of())][: len(batch)]
-    if frozen:
+    if frozen and not adapter:
         trainer.accelerator.unwrap_model(trainer.model).base_model.visual.requires_grad_(False)
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
@@ -643,7 +643,7 @@ class TestTrainer:
             (None, True, {}),
             (None, False, {"gradient_checkpointing": True}),
             ("all-linear", False, {}),
-            (LANGUAGE, False, {"gradient_checkpointing": True, "mask_truncated_completions": True}),
+            (LANGUAGE, True, {"gradient_checkpointing": True, "mask_truncated_completions": True}),
         ],
     )
     def test_every_loss_is_that_of_the_stock_trainer(

@@ -11,8 +11,9 @@ from PIL import Image
 from test_trainer import config
 from trl import GRPOTrainer
 
-from paravt import ParaGRPOTrainer
-from paravt.rewards import accuracy_reward
+from paravt import ParaGRPOTrainer, ParallelRollout
+from paravt.chat import Chat
+from paravt.rewards import accuracy_reward, format_reward, tool_reward
 
 
 COLOURS = {"red": (220, 30, 30), "blue": (30, 30, 220)}
@@ -131,7 +132,7 @@ class TestTools:
         args = config(tmp_path, max_completion_length=256)
         trainer = ParaGRPOTrainer(
             model,
-            lambda completions, **columns: [1.0] * len(completions),
+            [lambda completions, **columns: [1.0] * len(completions), format_reward],
             args,
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
@@ -139,11 +140,46 @@ class TestTools:
         )
         batch = trainer._generate_and_score_completions([dict(rows[0]) for _ in range(4)])
         assert trainer._metrics["train"]["format/compliance"] == [1.0]
+        assert trainer._rewards.tolist() == [[1.0, 1.0]] * 4  # of thoughts and calls that TRL took out of the texts
         assert (batch["advantages"] >= 0).all()
         text = tokenizer.decode(batch["completion_ids"][0])
         assert "a cat on the left" in text and batch["advantages"][0].sum() > 0
         trainer._is_tool = {"smell"}.__contains__
         assert {fault.reason for fault in trainer._faults()} == {"call_malformed"}
+
+
+class TestColumns:
+    def test_what_only_has_the_name_of_ours(self, tmp_path, toy_processor):
+        """Fields of their rollouts and columns of their data that are called as ours are."""
+        model, tokenizer = others.text_model(toy_processor.tokenizer)
+        rows = [{**text_rows()[0], "answer": "red", "question_type": "oe", "frame_budget": "small", "turns": 2}]
+
+        def with_fields(prompts, trainer):
+            fields = {"tool_calls": [[3], ["look"], None, 5], "pictures": [1, 2, 3, 4]}
+            return {**rollouts(prompts, trainer), **fields}
+
+        rewards = [accuracy_reward, format_reward, tool_reward]
+        found = {}
+        for name, rollout in (("fields", with_fields), ("plain", rollouts)):
+            trainer = ParaGRPOTrainer(
+                model, rewards, config(tmp_path), train_dataset=Dataset.from_list(rows),
+                processing_class=tokenizer, rollout_func=rollout,
+            )  # fmt: skip
+            trainer._generate_and_score_completions([dict(rows[0]) for _ in range(4)])
+            found[name] = trainer._rewards.tolist(), dict(trainer._metrics["train"])
+        assert found["fields"] == found["plain"] and 1.0 in [row[0] for row in found["plain"][0]]
+        assert not any(name.startswith(("tools/", "budget_")) for name in found["plain"][1])
+
+
+class Scripted(ParallelRollout):
+    """Rollouts of our own kind, in which nothing is generated and no call is made."""
+
+    def __call__(self, prompts, trainer):
+        told = rollouts(prompts, trainer)
+        chat = Chat(trainer.processing_class)
+        turns = [[{"role": "assistant", "content": PREFIX + said}] for said in SAID]
+        prompt_ids = [chat.prompt(prompt)[0] for prompt in prompts]
+        return {**told, "prompt_ids": prompt_ids, "turns": turns, "tool_calls": [[] for _ in prompts]}
 
 
 class TestMetrics:
@@ -156,20 +192,16 @@ class TestMetrics:
             lambda completions, **columns: [0.5] * len(completions),
         ],
     )
-    def test_they_do_not_depend_on_what_a_reward_is_called(self, tmp_path, toy_processor, reward):
-        model, tokenizer = others.text_model(toy_processor.tokenizer)
-        rows = [{**text_rows()[0], "answer": "red", "question_type": "oe"}]
-
-        def without_calls(prompts, trainer):
-            return {**rollouts(prompts, trainer), "tool_calls": [[] for _ in prompts]}
-
+    def test_they_do_not_depend_on_what_a_reward_is_called(self, tmp_path, toy_checkpoint, toy_rows, reward):
+        row = {**toy_rows[0], "answer": "red", "question_type": "oe"}
+        args = config(tmp_path)
         trainer = ParaGRPOTrainer(
-            model,
+            toy_checkpoint,
             [reward],
-            config(tmp_path),
-            train_dataset=Dataset.from_list(rows),
-            processing_class=tokenizer,
-            rollout_func=without_calls,
+            args,
+            train_dataset=Dataset.from_list([row]),
+            rollout_func=Scripted.from_config(args),
         )
-        trainer._generate_and_score_completions([dict(rows[0]) for _ in range(4)])
+        trainer.model.train()
+        trainer._generate_and_score_completions(trainer.data_collator([row] * 4))
         assert trainer._metrics["train"]["answered_without_tool_accuracy"] == [0.5]  # two have closed their answer

@@ -18,10 +18,11 @@ ROOT = Path(__file__).parent.parent
 # Which rooms of the package each room imports. A room may import only what stands below it.
 ROOMS = {
     "trainer": (
-        "anchors chat collator config engines forest judge metrics rewards rollout seeds settings trainable video"
+        "anchors bad_rows chat collator config engines forest judge metrics rewards rollout seeds settings trainable "
+        "video"
     ),
     "evaluation": "anchors answers collator data engines metrics prompts rewards rollout seeds settings video",
-    "rollout": "anchors chat engines episode parser prompts seeds tools video",
+    "rollout": "anchors chat config engines episode parser prompts seeds settings tools video",
     "episode": "engines seeds tools video",
     "collator": "chat engines forest prompts settings tools video",
     "toy": "chat parser prompts tools video",
@@ -36,9 +37,10 @@ ROOMS = {
     "anchors": "parser",
     "answers": "parser",
     "parser": "prompts",
+    "config": "settings",
     "settings": "prompts",
     "prompts": "",
-    "config": "",
+    "bad_rows": "",
     "seeds": "",
     "trainable": "",
     "video": "",

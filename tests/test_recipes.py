@@ -124,6 +124,9 @@ class TestSupervisedOptions:
         with pytest.raises(ValueError, match=f"`{option}` .* has no effect here"):
             sft.Training(str(tmp_path), use_cpu=True, bf16=False, **{option: value})
 
+    def test_what_says_nothing_new_is_not(self, sft, tmp_path):
+        sft.Training(str(tmp_path), use_cpu=True, bf16=False, eval_packing=False)
+
     def losses(self, sft, folder, **settings):
         """Of two steps on the toy world."""
         from trl import ModelConfig, SFTTrainer
@@ -156,6 +159,75 @@ class TestSupervisedOptions:
         assert self.losses(sft, tmp_path, activation_offloading=False, loss_type="dft") != plain
         with pytest.raises(ValueError, match="more than max_length 20"):
             self.losses(sft, tmp_path, max_length=20)
+
+
+class TestIgnored:
+    """Options that would have no effect are refused before anything is loaded."""
+
+    DATA = {"dataset_name": "rows.jsonl"}
+    BOTH = [
+        ({"video_root": "videos"}, {}, "`video_root` 'videos' has no effect without `dataset_name`"),
+        ({"dataset_split": "test"}, {}, "`dataset_split` 'test' has no effect without `dataset_name`"),
+        ({}, {"model_name_or_path": "m"}, "`model_name_or_path` 'm' has no effect without `dataset_name`"),
+        ({}, {"model_revision": "v2"}, "`model_revision` 'v2' has no effect without `dataset_name`"),
+        (DATA, {}, "`dataset_name` needs `model_name_or_path`"),
+        ({**DATA, "toy_videos": 3}, {"model_name_or_path": "m"}, "`toy_videos` 3 has no effect with `dataset_name`"),
+        ({**DATA, "toy_folder": "f"}, {"model_name_or_path": "m"}, "`toy_folder` 'f' has no effect with"),
+        ({**DATA, "toy_checks": 0.5}, {"model_name_or_path": "m"}, "`toy_checks` 0.5 has no effect with"),
+    ]
+
+    @pytest.mark.parametrize(
+        ("given", "model", "message"),
+        [
+            *BOTH,
+            ({"max_bad_rows": 0.5}, {}, "`max_bad_rows` 0.5 has no effect without `dataset_name`"),
+            ({}, {"dtype": "bfloat16"}, "`dtype` 'bfloat16' has no effect .* the toy world makes its model"),
+            ({}, {"load_in_4bit": True}, "`load_in_4bit` True has no effect"),
+            ({**DATA, "toy_faults": 0.5}, {"model_name_or_path": "m"}, "`toy_faults` 0.5 has no effect with"),
+        ],
+    )
+    def test_cold_start(self, sft, tmp_path, given, model, message):
+        from trl import ModelConfig
+
+        training = sft.Training(str(tmp_path), use_cpu=True, bf16=False)
+        with pytest.raises(ValueError, match=message):
+            sft.main(sft.Arguments(**given), training, ModelConfig(**model))
+
+    @pytest.mark.parametrize(
+        ("given", "model", "message"),
+        [
+            *BOTH,
+            ({**DATA, "cold_start": "c"}, {"model_name_or_path": "m"}, "`cold_start` 'c' has no effect with"),
+            ({"judge_url": "http://j"}, {}, "`judge_url` 'http://j' has no effect without `judge_model`"),
+            ({"eval_rows": 0, "eval_budgets": [4]}, {}, r"`eval_budgets` \[4\] has no effect with `eval_rows` 0"),
+        ],
+    )
+    def test_reinforcement(self, sft, tmp_path, given, model, message):
+        import para_grpo
+        from trl import ModelConfig
+
+        training = para_grpo.ParaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
+        with pytest.raises(ValueError, match=message):
+            para_grpo.build(para_grpo.Arguments(**given), training, ModelConfig(**model))
+
+    def test_how_the_model_is_loaded(self, sft, tmp_path):
+        from trl import ModelConfig
+
+        training = sft.Training(
+            str(tmp_path), use_cpu=True, bf16=False, model_init_kwargs={"dtype": "float16", "a": 1}
+        )
+        found = sft.init_kwargs(training, ModelConfig(attn_implementation="eager"))
+        assert found == {"dtype": "float16", "attn_implementation": "eager", "a": 1}
+
+    def test_a_revision(self, tmp_path, monkeypatch):
+        from paravt.engines import checkpoints
+
+        asked = []
+        monkeypatch.setattr(checkpoints, "snapshot_download", lambda *a, **k: asked.append((a, k)) or str(tmp_path))
+        assert checkpoints.trainable("some/model", "v2") == str(tmp_path)
+        assert asked == [(("some/model",), {"revision": "v2"})]
+        with pytest.raises(ValueError, match="`model_revision` 'v2' is one of the hub, but .* is a folder"):
+            checkpoints.trainable(str(tmp_path), "v2")
 
 
 def test_a_benchmark_prints_as_it_measures_and_goes_on(monkeypatch, capsys):

@@ -70,6 +70,23 @@ class TestFormatReward:
     def test_table(self, text, value):
         assert format_reward([text]) == [pytest.approx(value)]
 
+    def test_tools_of_other_people(self):
+        call = '<think>a</think>\n<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+        turns = [{"role": "assistant", "content": text} for text in (call, "<think>a</think><answer>B</answer>")]
+        assert format_reward([turns], is_tool={"look"}.__contains__) == [1]
+        assert (
+            format_reward([turns]) == format_reward([turns], is_tool={"smell"}.__contains__) == [pytest.approx(5 / 6)]
+        )
+
+    def test_messages_that_trl_has_parsed(self):
+        call = {"type": "function", "function": {"name": "look", "arguments": {}}}
+        turns = [
+            {"role": "assistant", "reasoning_content": "a", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "x"},
+            {"role": "assistant", "reasoning_content": "b", "content": "<answer>B</answer>"},
+        ]
+        assert format_reward([turns], is_tool={"look"}.__contains__) == [1]
+
 
 class TestToolReward:
     RIGHT = "<think>a</think><answer>B</answer>"

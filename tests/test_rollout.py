@@ -1,6 +1,9 @@
 import contextlib
+from types import SimpleNamespace
 
 import pytest
+from accelerate import Accelerator
+from transformers import TrainerState
 from trl import prepare_multimodal_messages
 
 from paravt import CropVideo, FrameBudgetCollator, ParallelRollout, video
@@ -344,3 +347,23 @@ def test_prompts_of_another_collator_are_refused(toy_processor):
 def test_crop_video_defaults_to_the_method():
     tool = CropVideo()
     assert (tool._fps, tool._max_frames, tool._max_pixels) == (1.0, 16, 50176)
+
+
+def test_seeds_are_those_of_a_run(toy_processor, cfr):
+    """Whoever played with the rollout before: another trainer, or an earlier run of the same one."""
+    row = {"prompt": [{"role": "user", "content": "<video>What?"}], "videos": [cfr]}
+    prompts = [FrameBudgetCollator(toy_processor, [4], max_pixels=1024).prepare(row)["prompt"]] * 2
+    rollout = ParallelRollout()
+
+    def trainer():
+        return SimpleNamespace(
+            args=SimpleNamespace(seed=0), accelerator=Accelerator(cpu=True), model=SimpleNamespace(training=True),
+            state=TrainerState(global_step=0),
+        )  # fmt: skip
+
+    one, other = trainer(), trainer()
+    first, second = rollout._seeds(prompts, one), rollout._seeds(prompts, one)  # two batches of a step
+    assert len({*first, *second}) == 4
+    assert rollout._seeds(prompts, other) == first
+    one.state = TrainerState(global_step=0)
+    assert rollout._seeds(prompts, one) == first

@@ -1,6 +1,8 @@
 import argparse
+import inspect
 import json
 from dataclasses import asdict, fields
+from functools import partial
 
 import pytest
 from datasets import Dataset
@@ -32,8 +34,6 @@ def flags(*given):
 
 class TestRolloutSettings:
     def test_every_setting_of_a_rollout_is_one_with_the_same_default(self):
-        import inspect
-
         ours = {one.name: one.default for one in fields(RolloutSettings)}
         for name, parameter in inspect.signature(ParallelRollout).parameters.items():
             assert ours[name] == parameter.default, name
@@ -50,11 +50,40 @@ class TestRolloutSettings:
         assert RolloutSettings.load(str(tmp_path / "new")) == settings
         assert RolloutSettings.load(str(tmp_path)) is None
 
-    def test_bad_values_are_named(self, tmp_path):
-        with pytest.raises(ValueError, match=r"`dispatch` must be one of .*'none'.*, got 'serial'"):
-            RolloutSettings(dispatch="serial")
-        with pytest.raises(ValueError, match="`dispatch` must be .* got 'serial'"):
-            ParallelRollout(dispatch="serial")
+    @pytest.mark.parametrize(
+        ("name", "value", "message"),
+        [
+            ("dispatch", "serial", r"must be one of .*'none'.*, got 'serial'"),
+            ("video_backend", "ffmpeg", "must be one of .*'pyav'.*, got 'ffmpeg'"),
+            ("think_prefix", "no", "must be true or false, got 'no'"),
+            ("max_turns", 2.5, "must be an integer of at least 0, got 2.5"),
+            ("max_turns", -1, "must be an integer of at least 0, got -1"),
+            ("max_calls_per_turn", None, "must be an integer of at least 0, got None"),
+            ("max_calls", True, "must be an integer of at least 0, got True"),
+            ("max_turn_length", 0, "must be an integer of at least 1, got 0"),
+            ("max_report_length", "8", "must be an integer of at least 1, got '8'"),
+            ("max_completion_length", 0, "must be an integer of at least 1, got 0"),
+            ("frames", 0, "must be an integer of at least 1, got 0"),
+            ("max_pixels", 0.5, "must be an integer of at least 1, got 0.5"),
+            ("crop_fps", 0.0, "must be a number above 0, got 0.0"),
+            ("crop_fps", float("nan"), "must be a number above 0, got nan"),
+            ("crop_frames", 0, "must be an integer of at least 1, got 0"),
+            ("prompt", 3, "must be a text, got 3"),
+            ("chat_template_kwargs", [], r"must be a dict or None, got \[\]"),
+        ],
+    )
+    def test_bad_values_are_named(self, tmp_path, name, value, message):
+        """Wherever they are given: as settings, to a rollout, and in the config of a trainer."""
+        takers = [RolloutSettings]
+        takers += [ParallelRollout] if name in inspect.signature(ParallelRollout).parameters else []
+        takers += (
+            [partial(config, tmp_path)] if name in vars(config(tmp_path)) and name != "max_completion_length" else []
+        )
+        for taker in takers:
+            with pytest.raises(ValueError, match=f"`{name}` {message}"):
+                taker(**{name: value})
+
+    def test_settings_of_another_version_are_named(self, tmp_path):
         (tmp_path / FILE).write_text(json.dumps({"crop_frames": 8, "depth": 3}))
         with pytest.raises(ValueError, match=r"settings \['depth'\], which this version"):
             RolloutSettings.load(str(tmp_path))
@@ -120,9 +149,8 @@ class TestTraining:
             assert {name: getattr(saved, name) for name in knobs} == knobs
             assert (saved.frames, saved.max_pixels, saved.max_completion_length) == (8, 1024, 64)
             assert saved.prompt == "Be brief." and saved == trainer.settings
-        rollout = ParallelRollout.from_config(saved)
-        progress = {"generated": 0, "_step": -1, "_batch": -1}
-        assert vars(rollout) == vars(trainer.rollout_func) | progress
+        for same in (saved, trainer.args, trainer.rollout_func):
+            ParallelRollout.from_config(saved).check(same)
 
     def test_evaluation_asks_as_training_did(self, tmp_path, toy_checkpoint, toy_processor, toy_rows):
         """The same row, in training and from what was saved: the same prompt, with or without the tool."""

@@ -2,12 +2,14 @@ import copy
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import numpy as np
+import others
 import pytest
 import torch
 from conftest import two_ranks
@@ -354,10 +356,15 @@ def telling(completions, completion_ids, video_error, **columns):
 
 
 class TestBadRows:
-    def train(self, folder, checkpoint, rows, **kwargs):
+    def train(self, folder, checkpoint, rows, eval_dataset=None, **kwargs):
         args = config(folder, max_bad_rows=1.0, shuffle_dataset=False, learning_rate=0.1, **kwargs)
         trainer = ParaGRPOTrainer(
-            checkpoint, telling, args, train_dataset=Dataset.from_list(rows), rollout_func=fixed_rollouts
+            checkpoint,
+            telling,
+            args,
+            train_dataset=Dataset.from_list(rows),
+            eval_dataset=eval_dataset,
+            rollout_func=fixed_rollouts,
         )
         trainer.train()
         logs = {}
@@ -391,12 +398,69 @@ class TestBadRows:
             assert logs[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name
         assert logs["video/left_out"] == 4.0 and expected["video/left_out"] == 0.0
 
+    def test_a_resume_remembers_how_many_there_were(self, tmp_path, text_checkpoint):
+        knobs = {"save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 8}
+        rows = rows_with_errors([0], [1])
+        self.train(tmp_path, text_checkpoint, rows, **knobs)
+        args = config(tmp_path, max_bad_rows=0.4, max_steps=4, **knobs)
+        trainer = ParaGRPOTrainer(
+            text_checkpoint, telling, args, train_dataset=Dataset.from_list(rows), rollout_func=fixed_rollouts
+        )
+        with pytest.raises(RuntimeError, match="50% of the rows so far"):
+            trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+        assert trainer._bad_rows.seen == 24 and trainer.state.global_step == 2
+
     @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
     def test_a_step_of_bad_rows_alone_changes_nothing(self, tmp_path, text_checkpoint, loss_type):
         after, logs = self.train(tmp_path, text_checkpoint, rows_with_errors([], [0]), loss_type=loss_type, beta=0.1)
         start = dict(Qwen3ForCausalLM.from_pretrained(text_checkpoint).named_parameters())
         assert logs["loss"] == 0.0 and logs["grad_norm"] == 0.0 and logs["reward"] is None
         assert all(torch.equal(start[name], after[name]) for name in start)
+
+    @pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
+    def test_the_entropy_bonus_is_that_of_the_other_rows(self, tmp_path, text_checkpoint, loss_type, monkeypatch):
+        """In a micro-batch of bad rows and good ones, and in one of bad rows alone beside one of good ones."""
+        monkeypatch.setattr("trl.trainer.grpo_trainer.shuffle_sequence_dict", lambda batch: batch)
+        knobs = {"loss_type": loss_type, "beta": 0.1, "entropy_coef": 0.5}
+        alone, expected = self.train(tmp_path, text_checkpoint, rows_with_errors([0]), **knobs)
+        plain, _ = self.train(tmp_path, text_checkpoint, rows_with_errors([0]), **{**knobs, "entropy_coef": 0.0})
+        assert any(not torch.allclose(plain[name], alone[name], atol=1e-4) for name in alone)
+        for size in ({"per_device_train_batch_size": 8}, {"gradient_accumulation_steps": 2}):
+            mixed, logs = self.train(tmp_path, text_checkpoint, rows_with_errors([0], [1]), **size, **knobs)
+            for name, weight in alone.items():
+                torch.testing.assert_close(mixed[name], weight, atol=1e-6, rtol=1e-5)
+            for name in ("loss", "policy_loss", "entropy", "kl"):
+                assert logs[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name
+
+    @pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
+    def test_the_loss_of_a_router_has_nothing_of_them(self, tmp_path, toy_processor, loss_type, monkeypatch):
+        monkeypatch.setattr("trl.trainer.grpo_trainer.shuffle_sequence_dict", lambda batch: batch)
+        model, tokenizer = others.mixture_of_experts(toy_processor.tokenizer)
+        model.save_pretrained(tmp_path / "experts")
+        tokenizer.save_pretrained(tmp_path / "experts")
+        checkpoint = str(tmp_path / "experts")
+        knobs = {"loss_type": loss_type, "router_aux_loss_coef": 5.0}
+        alone, _ = self.train(tmp_path, checkpoint, rows_with_errors([0]), **knobs)
+        plain, _ = self.train(tmp_path, checkpoint, rows_with_errors([0]), **{**knobs, "router_aux_loss_coef": 0.0})
+        assert any(not torch.allclose(plain[name], alone[name], atol=1e-4) for name in alone)
+        rows = rows_with_errors([0], [1])
+        mixed, _ = self.train(tmp_path, checkpoint, rows, gradient_accumulation_steps=2, **knobs)
+        for name, weight in alone.items():
+            torch.testing.assert_close(mixed[name], weight, atol=1e-6, rtol=1e-5)
+        after, _ = self.train(tmp_path, checkpoint, rows_with_errors([], [0]), **knobs)
+        assert all(torch.equal(weight, after[name]) for name, weight in model.named_parameters())
+
+    def test_an_evaluation_between_two_steps_on_the_same_rollouts(self, tmp_path, text_checkpoint):
+        """Its rows are good: those of training that are bad are so still."""
+        knobs = {"num_iterations": 2, "max_steps": 2, "per_device_train_batch_size": 8}
+        expected, _ = self.train(tmp_path, text_checkpoint, rows_with_errors([0], [1]), **knobs)
+        found, _ = self.train(
+            tmp_path, text_checkpoint, rows_with_errors([0], [1]), **knobs,
+            eval_dataset=Dataset.from_list(rows_with_errors([2, 3])), eval_strategy="steps", eval_steps=1,
+            per_device_eval_batch_size=8,
+        )  # fmt: skip
+        for name, weight in expected.items():
+            assert torch.equal(found[name], weight), name
 
 
 class TestConfig:
@@ -406,7 +470,7 @@ class TestConfig:
             ({"anchor_tags": {"</thinking>": 1.0}}, "</thinking>"),
             ({"frame_budgets": []}, "frame_budgets"),
             ({"frame_budgets": [0]}, "positive"),
-            ({"dispatch": "serial"}, "'parallel', 'sequential' or 'none'"),
+            ({"dispatch": "serial"}, "`dispatch` must be one of .*'none'.*, got 'serial'"),
             ({"max_pixels": 0}, "max_pixels"),
             ({"max_turns": -1}, "max_turns"),
             ({"max_bad_rows": 2.0}, "between 0 and 1"),
@@ -495,6 +559,44 @@ class TestSampling:
         assert len(played[False]) == 9 and evaluations[0] == evaluations[1] == evaluations[2]
         assert len({budget for batch in played[True] for budget, _ in batch}) > 1  # an epoch a step, a budget each
 
+    def test_evaluation_rows_keep_their_budget_with_the_stock_trainer_too(
+        self, tmp_path, toy_checkpoint, processor, toy_rows
+    ):
+        args = config(
+            tmp_path, GRPOConfig, learning_rate=1e-12, max_steps=4, num_train_epochs=4, eval_strategy="steps",
+            eval_steps=1, per_device_eval_batch_size=4,
+        )  # fmt: skip
+        trainer = GRPOTrainer(
+            toy_checkpoint, spread, args, train_dataset=Dataset.from_list(toy_rows[:1]), processing_class=processor,
+            eval_dataset=Dataset.from_list(toy_rows[1:4]), rollout_func=ParallelRollout(**LOOP),
+        )  # fmt: skip
+        by_hand = FrameBudgetCollator(processor, [4, 8, 16], max_pixels=1024)
+        trainer.data_collator = by_hand
+        trainer.add_callback(by_hand)
+        with pytest.raises(ValueError, match="rows to evaluate on would draw.*use `FrameBudgetCollator.attach`"):
+            trainer.train()
+        trainer.remove_callback(by_hand)
+        FrameBudgetCollator(processor, [4, 8, 16], max_pixels=1024).attach(trainer)
+        played, run = {True: [], False: []}, trainer.rollout_func.run
+
+        def told(prompts, *args, **kwargs):
+            episodes = run(prompts, *args, **kwargs)
+            played[trainer.model.training].append(len(episodes[0].images))
+            return episodes
+
+        trainer.rollout_func.run = told
+        trainer.train()
+        assert len(played[False]) == 12 and played[False] == played[False][:3] * 4
+        assert len(set(played[True])) > 1
+
+    def test_a_row_without_a_video_is_a_bad_row(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        rows = Dataset.from_list([{**toy_rows[0], "videos": []}])
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, spread, config(tmp_path, max_bad_rows=1.0), train_dataset=rows, processing_class=processor
+        )
+        trainer.train()
+        assert trainer.state.log_history[0]["video/left_out"] == 4
+
     def test_iterable_rows_are_refused_with_more_than_one_budget(self, tmp_path, toy_checkpoint, processor, toy_rows):
         rows = Dataset.from_list(toy_rows).to_iterable_dataset()
         with pytest.raises(ValueError, match=r"`train_dataset` is iterable.*`frame_budgets` \[4, 8\]"):
@@ -502,6 +604,34 @@ class TestSampling:
                 toy_checkpoint, spread, config(tmp_path, frame_budgets=[4, 8]), train_dataset=rows,
                 processing_class=processor,
             )  # fmt: skip
+
+    def test_an_evaluation_leaves_the_generators_as_they_were(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        trainer = ParaGRPOTrainer(
+            toy_checkpoint, spread, config(tmp_path), train_dataset=Dataset.from_list(toy_rows[:4]),
+            eval_dataset=Dataset.from_list(toy_rows[4:6]), processing_class=processor,
+        )  # fmt: skip
+        before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        assert trainer.evaluate()["eval_reward"] >= 0
+        assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+
+    def test_a_second_run_is_the_first_again(self, tmp_path, toy_checkpoint, processor, toy_rows):
+        """Also where the first ended between two steps on the same rollouts."""
+        args = config(tmp_path, num_iterations=2, max_steps=1, frame_budgets=[4], learning_rate=0.0)
+        rows = Dataset.from_list([toy_rows[0]])
+        trainer = ParaGRPOTrainer(toy_checkpoint, spread, args, train_dataset=rows, processing_class=processor)
+        played, run = [], trainer.rollout_func.run
+
+        def told(*args, **kwargs):
+            episodes = run(*args, **kwargs)
+            played.append([e.ids for e in episodes])
+            return episodes
+
+        trainer.rollout_func.run = told
+        trainer.train()
+        trainer._bad_rows.failed = trainer._bad_rows.seen = 9
+        trainer.train()
+        assert len(played) == 2 and played[0] == played[1]
+        assert (trainer._bad_rows.seen, trainer._bad_rows.failed) == (4, 0)
 
     def test_training_goes_on_as_if_it_had_not_been_measured(self, tmp_path, toy_checkpoint, processor, toy_rows):
         args = config(tmp_path)
@@ -515,6 +645,9 @@ class TestSampling:
         after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         assert before == after and trainer.model.training
         assert measure_trainer(trainer, [*toy_rows[:3], toy_rows[0]], [4, 8]) == rates and set(rates) == {4, 8}
+        with pytest.raises(KeyError):
+            measure_trainer(trainer, [{"videos": []}], [4])
+        assert trainer.model.training
 
 
 SCRIPT = """
@@ -591,6 +724,12 @@ def told(text, name):
     return [json.loads(line.partition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name} ")]
 
 
+def steps_of(checkpoint):
+    """Loss and gradient norm of each step up to a checkpoint."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    return [(entry["loss"], entry["grad_norm"]) for entry in state["log_history"] if "loss" in entry]
+
+
 @pytest.mark.slow
 class TestProcesses:
     def run(self, tmp_path, checkpoint, **settings):
@@ -617,6 +756,34 @@ class TestProcesses:
         assert resumed == {step: whole[step] for step in resumed}
         found = drawn(done.stdout)
         assert found and found.items() <= budgets.items()
+
+    @pytest.mark.timeout(1800)
+    @pytest.mark.parametrize(
+        "knobs",
+        [
+            {"num_iterations": 2},
+            {"num_iterations": 2, "packing": False},
+            {"num_iterations": 2, "beta": 0.1, "train_vision": True},
+            {"steps_per_generation": 2},
+        ],
+        ids=str,
+    )
+    def test_a_resume_between_two_steps_on_the_same_rollouts(self, tmp_path, toy_checkpoint, knobs):
+        """The step that remains of them, and the next rollouts."""
+        knobs = {**knobs, "learning_rate": 1e-5}  # little: the second step on the same rollouts is not clipped
+        done = self.run(tmp_path, toy_checkpoint, max_steps=4, **knobs)
+        assert "finished 4" in done.stdout, done.stderr[-3000:]
+        whole = steps_of(tmp_path / "out" / "checkpoint-4")
+        assert len(whole) == 4 and all(norm > 0 for _, norm in whole)
+        for step in (4, 3, 2):
+            shutil.rmtree(tmp_path / "out" / f"checkpoint-{step}")
+        done = self.run(tmp_path, toy_checkpoint, max_steps=4, resume=True, **knobs)
+        assert "finished 4" in done.stdout and len(told(done.stdout, "played")) == 1, done.stderr[-3000:]
+        assert steps_of(tmp_path / "out" / "checkpoint-4") == whole
+        shutil.rmtree(tmp_path / "out" / "checkpoint-4")
+        other = {"gradient_accumulation_steps": 2, "steps_per_generation": 4}
+        done = self.run(tmp_path, toy_checkpoint, max_steps=4, resume=True, **{**knobs, **other})
+        assert "was saved between two steps on the same rollouts: go on with" in done.stderr
 
     @pytest.mark.timeout(1800)
     def test_two_ranks_draw_what_one_does(self, tmp_path, toy_checkpoint):

@@ -32,14 +32,27 @@ QUESTION_TYPES = ("mcq", "tvg", "oe")
 
 
 def assistant_turns(completion: str | list[dict], turns: list[dict] | None = None) -> list[str]:
-    """The texts that the model wrote, turn by turn, special tokens taken out."""
-    messages = turns or completion
+    """
+    The texts that the model wrote, turn by turn, special tokens taken out. `turns` are the messages of a rollout; a
+    column of that name may have something else in other people's data.
+    """
+    told = isinstance(turns, list) and all(isinstance(turn, dict) and "role" in turn for turn in turns)
+    messages = turns if turns and told else completion
     if isinstance(messages, str):
         texts = [messages]
     else:
-        texts = [m.get("content") or "" for m in messages if m["role"] == "assistant"]
-    texts = [t if isinstance(t, str) else "".join(p.get("text") or "" for p in t) for t in texts]
+        texts = [_text_of(message) for message in messages if message["role"] == "assistant"]
     return [SPECIAL_TOKEN.sub("", t) for t in texts] or [""]
+
+
+def _text_of(message: dict) -> str:
+    """A message as it was written: TRL takes thoughts and calls out of the text where it knows the template."""
+    content = message.get("content") or ""
+    text = content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
+    if message.get("reasoning_content"):
+        text = f"<think>\n{message['reasoning_content']}\n</think>\n{text}"
+    calls = [call.get("function") or {} for call in message.get("tool_calls") or []]
+    return text + "".join(f"\n<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
 
 
 def extract_answer(text: str) -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from glob import escape, glob
 
 from accelerate import PartialState
+from huggingface_hub import snapshot_download
 from transformers import BitsAndBytesConfig
 from trl import ModelConfig, get_quantization_config
 
@@ -135,8 +136,6 @@ def _origin(base: str, adapter: str) -> dict[str, str]:
 def adapter_fingerprint(adapter: str) -> str:
     """A hash of an adapter's files, which a new training under the same path changes."""
     if not os.path.isdir(adapter):
-        from huggingface_hub import snapshot_download
-
         adapter = snapshot_download(adapter)
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(filter(os.path.isfile, glob(os.path.join(escape(adapter), "adapter_*")))):
@@ -158,14 +157,21 @@ def base_fingerprint(base: str) -> str:
     return digest.hexdigest()
 
 
-def trainable(model: str) -> str:
+def trainable(model: str, revision: str = "main") -> str:
     """
     The checkpoint to train from: `model`, or, where that is an adapter, its base model with the adapter merged. A new
-    adapter can then be trained on it, and the reference model is what training began with.
+    adapter can then be trained on it, and the reference model is what training began with. Another `revision` of it is
+    taken from the hub to a folder.
 
     Raises:
         `RuntimeError`: If the adapter cannot be merged.
+        `ValueError`: If a folder is asked for by its revision.
     """
+    if revision != "main":
+        if os.path.isdir(model):
+            raise ValueError(f"`model_revision` {revision!r} is one of the hub, but {model!r} is a folder")
+        with PartialState().main_process_first():
+            model = snapshot_download(model, revision=revision)
     base, adapter = resolve_model(model)
     if adapter is None:
         return model

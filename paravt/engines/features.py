@@ -203,6 +203,16 @@ class Tower:
         """Number of pictures of which there is anything."""
         return len(self._pixels.keys() | self._seen.keys())
 
+    def state_dict(self) -> dict[str, dict]:
+        """What is kept, by the keys of pictures: pixels, and features."""
+        return {"pixels": dict(self._pixels), "features": dict(self._seen)}
+
+    def load_state_dict(self, state: dict[str, dict]) -> None:
+        """Keeps what a tower with the same weights has kept."""
+        self._pixels.update(state["pixels"])
+        for key, levels in state["features"].items():
+            self._seen[key] = [self._placed(level.to(self.model.device)) for level in levels]
+
     def forget(self, but: Iterable[Picture] = ()) -> None:
         """Frees features and pixels, but those of some pictures."""
         kept = {picture.key for picture in but}

@@ -156,6 +156,10 @@ class TransformersEngine:
             shared_by=ranks_that_share_the_policy(trainer),
         )
 
+    def check(self) -> None:
+        """Raises a `ValueError` for settings of sampling that cannot be."""
+        _warpers(self.config, torch.device("cpu"))
+
     def greedy(self) -> "TransformersEngine":
         """From now on the likeliest token is taken."""
         self.config = GenerationConfig(do_sample=False)

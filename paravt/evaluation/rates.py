@@ -1,6 +1,7 @@
 """A policy measured: the rates of its rollouts, by number of overview frames."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -74,13 +75,12 @@ def measure_trainer(
     [`measure`] for a trainer's policy, on all its ranks: with its rollout unless given another, sampled as in training
     or not. Training goes on as if it had not been measured.
     """
-    args, training = trainer.args, trainer.model.training
-    with kept_generators():
-        trainer.model.eval()
+    args = trainer.args
+    with kept_generators(), _eval_mode(trainer.model):
         if args.use_vllm:
             trainer.vllm_generation.sync_weights()
         engine = engine_of(trainer) if sampled else engine_of(trainer).greedy()
-        rates = measure(
+        return measure(
             rollout or trainer.rollout_func,
             engine,
             trainer.processing_class,
@@ -92,5 +92,14 @@ def measure_trainer(
             ranks=trainer.accelerator,
             snap=args.snap_overview,
         )
-        trainer.model.train(training)
-    return rates
+
+
+@contextmanager
+def _eval_mode(model) -> Iterator[None]:
+    """Within it the model is in evaluation mode."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

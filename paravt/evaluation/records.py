@@ -67,6 +67,7 @@ class Records:
             raise ValueError(f"line {number} of {path} was made with other settings: {says}; use another file")
 
     def add(self, record: dict) -> None:
+        """Writes a record, and returns once it is on the disk."""
         self.done[record["id"]] = record | {"settings": self.settings}
         self.file.write(json.dumps(self.done[record["id"]], ensure_ascii=False) + "\n")
         self.file.flush()

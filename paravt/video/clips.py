@@ -103,6 +103,7 @@ class Clip:
         ]
 
     def image(self, i: int) -> Image.Image:
+        """The picture of its `i`-th frame, grey if the clip is a stand-in. Raises [`VideoError`]."""
         if self.stand_in:
             return Image.new("RGB", self.size, (127, 127, 127))
         self.load()
