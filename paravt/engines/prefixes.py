@@ -5,13 +5,43 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from transformers import DynamicCache
+from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
+
+
+ROOM = 128  # tokens
 
 
 def can_be_cut(model) -> bool:
     """Whether a model keeps of each token what is the token's alone. With windows and recurrent states it does not."""
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
+
+
+class GrowingLayer(DynamicLayer):
+    """A layer with room for some tokens to come, so that what it has is not copied for each of them."""
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        super().lazy_initialization(key_states, value_states)
+        self._buffers = [key_states[:, :, :0], value_states[:, :, :0]]  # (B, heads, tokens and room, head_dim)
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start = self.get_seq_length()
+        stop = start + key_states.shape[-2]
+        for i, states in enumerate((key_states, value_states)):
+            if self._buffers[i].shape[2] < stop:
+                old = self._buffers[i][:, :, :start]
+                self._buffers[i] = states.new_empty(*states.shape[:2], stop + ROOM, states.shape[3])
+                self._buffers[i][:, :, :start] = old
+            self._buffers[i][:, :, start:stop] = states
+        self.keys, self.values = (buffer[:, :, :stop] for buffer in self._buffers)
+        return self.keys, self.values
+
+
+def growing_cache(model) -> Cache:
+    """An empty cache for a model that [`can_be_cut`]."""
+    return Cache(layers=[GrowingLayer() for _ in DynamicCache(config=model.config).layers])
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +51,7 @@ class Segment:
     layers: tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
     @classmethod
-    def of_row(cls, cache: DynamicCache, row: int) -> "Segment":
+    def of_row(cls, cache: Cache, row: int) -> "Segment":
         return cls(tuple((layer.keys[row], layer.values[row]) for layer in cache.layers))
 
     def __len__(self) -> int:
@@ -77,8 +107,8 @@ class Prefix:
         return int(differing[0]) if len(differing) else length
 
 
-def joined(prefixes: Sequence[Prefix]) -> DynamicCache:
-    """The cache of a batch whose rows begin with these prefixes, padded on the left."""
+def fill(cache: Cache, prefixes: Sequence[Prefix]) -> None:
+    """Fills the empty cache of a batch whose rows begin with these prefixes, padded on the left."""
     width = max(map(len, prefixes))
 
     def stacked(layer: int, kind: int) -> torch.Tensor:  # (B, heads, width, head_dim)
@@ -91,8 +121,8 @@ def joined(prefixes: Sequence[Prefix]) -> DynamicCache:
                 start += len(segment)
         return out
 
-    layers = range(len(prefixes[0].segments[0].layers))
-    return DynamicCache((stacked(layer, 0), stacked(layer, 1)) for layer in layers)
+    for number, layer in enumerate(cache.layers):
+        layer.update(stacked(number, 0), stacked(number, 1))
 
 
 class PrefixCache:

@@ -29,7 +29,7 @@ from transformers import (
 
 from . import Sample, forbidden_ids, seed_each
 from .features import image_features
-from .prefixes import Prefix, PrefixCache, Segment, can_be_cut, joined
+from .prefixes import Prefix, PrefixCache, Segment, can_be_cut, fill, growing_cache
 from .trl import open_policy, ranks_that_share_the_policy
 
 
@@ -261,7 +261,8 @@ class TransformersEngine:
 
     def _inputs_behind(self, model, rows: Sequence[_Row], prefixes: Sequence[Prefix]) -> dict:
         """The same where of each row a prefix has been read: in the mask there is padding before each of its parts."""
-        cache = joined(prefixes)
+        cache = growing_cache(model)
+        fill(cache, prefixes)
         read = [len(prefix) for prefix in prefixes]
         rest = [len(row.prompt) - length for row, length in zip(rows, read, strict=True)]
         mask = [
@@ -299,8 +300,10 @@ class TransformersEngine:
         """
         unread = {row.number: row for row in rows if row.number not in prefixes}
         alone = len(unread) == len(rows) and not later & unread.keys()
-        if not self._shares or (alone and self.shared_by is None):  # ranks that share a model make the same passes
+        if not self._shares:
             return self._inputs(model, rows)
+        if alone and self.shared_by is None:  # ranks that share a model make the same passes
+            return self._inputs(model, rows) | {_CACHE: growing_cache(model)}
         read = self._read(model, list(unread.values())) if unread else {}
         prefixes |= {number: prefix.copied() for number, prefix in read.items() if goes_on or number in later}
         read |= prefixes

@@ -1,11 +1,11 @@
 """
-What the turns of a group cost where generation is by transformers: what was read in the first turn is kept, or read again.
+What the turns of a group cost where transformers generates: what was read in one turn is kept for the next, or not.
 
     python recipes/bench/turns.py [--folder paravt-bench]
 
-The model is that of `recipes/bench/step.py`, of 8 M parameters. A group's prompt has 32 frames of 224 x 224 pixels; a
-turn has as many tokens as two calls, and responses with as many as two reports follow it. As in training, the frozen
-tower sees each frame once: what is read again is read by the language model. Seconds are those of one processor core.
+The model is that of `recipes/bench/step.py`, of 8 M parameters. A group's prompt has 32 frames of 224 x 224 pixels. Its
+turns have the length of two short calls, and responses of about four times that follow. As in training, the frozen tower
+sees each frame once: it is the language model that reads again. Seconds are those of one processor core.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def play(engine: TransformersEngine, tower: Tower, ids: list[int], images: list,
         for turn in range(3):
             seeds = [turn * GROUP + row for row in range(GROUP)]
             start = time.process_time()
-            samples = engine.generate(prompts, [images] * GROUP, [TURN] * GROUP, lambda i, sample: turn < 2, seeds)
+            samples = engine.generate(prompts, [images] * GROUP, [TURN] * GROUP, lambda i, sample: True, seeds)
             seconds.append(time.process_time() - start)
             lengths = [round(RESPONSES * draw.uniform(0.75, 1.25)) for _ in samples]
             responses = [draw.choices(words, k=length) for length in lengths]
@@ -61,11 +61,14 @@ def turns(folder: str) -> None:
     for _ in range(ROUNDS + 1):
         for name, engine in engines.items():
             measured[name].append(play(engine, tower, ids, images, words))
-    seconds = {name: [statistics.median(turn) for turn in zip(*rounds[1:], strict=True)] for name, rounds in measured.items()}
-    print(f"{len(ids)} tokens of a prompt, {GROUP} rollouts, turns of {TURN}, responses of about {RESPONSES}\n")
-    print(table({name: dict(zip(("first turn", "second", "third"), row, strict=True)) for name, row in seconds.items()}))
-    later = {name: sum(row[1:]) for name, row in seconds.items()}
-    print(f"second and third turn: {later['read again'] / later['kept']:.1f}x faster")
+    columns = ("first turn", "second", "third")
+    medians = [
+        (name, dict(zip(columns, map(statistics.median, zip(*rounds[1:], strict=True)), strict=True)))
+        for name, rounds in measured.items()
+    ]
+    print(table(f"prompt of {len(ids)} tokens, seconds", medians, columns))
+    kept, again = (row["second"] + row["third"] for _, row in medians)
+    print(f"second and third turn: {again / kept:.1f}x faster")
 
 
 if __name__ == "__main__":
