@@ -215,7 +215,8 @@ class TransformersEngine:
         seeds = seed_each(prompts, seeds, self.config.do_sample)
         numbers = _numbers(prompts, images)
         rows = list(map(_Row, numbers, prompts, images, max_new_tokens, seeds))
-        found = self._kept.take(prompts, images, self.processor.image_token_id) if done is not None else []
+        keeps = done is not None and self._shares and self.cache_limit > 0
+        found = self._kept.take(prompts, images, self.processor.image_token_id) if keeps else []
         prefixes = {number: prefix for number, prefix in zip(numbers, found, strict=False) if prefix is not None}
         samples: list[Sample | None] = [None] * len(rows)
         # Similar lengths together: less padding. Equal prompts together: they are read once.
@@ -223,10 +224,10 @@ class TransformersEngine:
         for batch in range(self._most(-(-len(rows) // self.max_batch))):
             start, stop = batch * self.max_batch, (batch + 1) * self.max_batch
             here, later = order[start:stop], {numbers[i] for i in order[stop:]}
-            made, prefix_of = self._generate(self._model, [rows[i] for i in here], prefixes, later, done is not None)
+            made, prefix_of = self._generate(self._model, [rows[i] for i in here], prefixes, later, keeps)
             for place, (i, sample) in enumerate(zip(here, made, strict=False)):
                 samples[i] = sample
-                if done is not None and done(i, sample) and self._shares:
+                if done is not None and done(i, sample) and keeps:
                     self._kept.keep(prefix_of(place), prefixes.values())
             del prefix_of  # and with it the cache of the whole batch
             prefixes = {number: prefix for number, prefix in prefixes.items() if number in later}
@@ -293,10 +294,10 @@ class TransformersEngine:
             for place, (row, offset) in enumerate(zip(rows, offsets, strict=True))
         }
 
-    def _begin(self, model, rows: list[_Row], prefixes: dict[int, Prefix], later: set[int], goes_on: bool) -> dict:
+    def _begin(self, model, rows: list[_Row], prefixes: dict[int, Prefix], later: set[int], keeps: bool) -> dict:
         """
         Inputs of rows that begin with the `prefixes` of their numbers. Each other prompt is read once for all rows
-        that bear its number, and its prefix joins those if it is wanted again: by `later` rows, or as they go on.
+        that bear its number, and its prefix joins those if it is wanted again: by `later` rows, or as it is kept.
         """
         unread = {row.number: row for row in rows if row.number not in prefixes}
         alone = len(unread) == len(rows) and not later & unread.keys()
@@ -305,12 +306,12 @@ class TransformersEngine:
         if alone and self.shared_by is None:  # ranks that share a model make the same passes
             return self._inputs(model, rows) | {_CACHE: growing_cache(model)}
         read = self._read(model, list(unread.values())) if unread else {}
-        prefixes |= {number: prefix.copied() for number, prefix in read.items() if goes_on or number in later}
+        prefixes |= {number: prefix.copied() for number, prefix in read.items() if keeps or number in later}
         read |= prefixes
         return self._inputs_behind(model, rows, [read[row.number] for row in rows])
 
     def _generate(
-        self, model, rows: list[_Row], prefixes: dict[int, Prefix], later: set[int], goes_on: bool
+        self, model, rows: list[_Row], prefixes: dict[int, Prefix], later: set[int], keeps: bool
     ) -> tuple[list[Sample], Callable[[int], Prefix]]:
         """A sample of each row, and what has been read of the conversation of a row."""
         if self.shared_by is not None and not any(row.images for row in rows if row.number not in prefixes):
@@ -329,7 +330,7 @@ class TransformersEngine:
         if self.config.do_sample:
             recorder = _LogProbs(self.config.temperature or 1.0)
             draw = [*_warpers(self.config, model.device), _Noise([row.seed for row in rows], model.device)]
-        inputs = self._begin(model, rows, prefixes, later, goes_on)
+        inputs = self._begin(model, rows, prefixes, later, keeps)
         width = inputs["input_ids"].shape[1]
         out = model.generate(
             **inputs,

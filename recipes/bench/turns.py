@@ -3,9 +3,9 @@ What the turns of a group cost where transformers generates: what was read in on
 
     python recipes/bench/turns.py [--folder paravt-bench]
 
-The model is that of `recipes/bench/step.py`, of 8 M parameters. A group's prompt has 32 frames of 224 x 224 pixels. Its
-turns have the length of two short calls, and responses of about four times that follow. As in training, the frozen tower
-sees each frame once: it is the language model that reads again. Seconds are those of one processor core.
+The model is that of `recipes/bench/step.py`, of 8 M parameters. A group's prompt has 32 frames of 224 x 224 pixels;
+its turns have the length of two short calls, and responses of about four times that follow. As in training, the frozen
+tower sees each frame once: it is the language model that reads again. Seconds are those of one processor core.
 """
 
 import argparse
