@@ -2,14 +2,17 @@
 
 import copy
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import torch
 from transformers import TrainerCallback
 
 from . import video
 from .chat import Chat
-from .engines.features import image_features
+from .engines.features import Picture, image_features
+from .forest import pack_conversations
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
 from .settings import RolloutSettings
 from .tools import video_names
@@ -212,10 +215,28 @@ class SupervisedCollator:
     what stands between turns carry no loss, what the assistant wrote does.
 
     A row is one of [`FrameBudgetCollator`] with `completion`: assistant and tool messages in turn.
+
+    Args:
+        collator ([`FrameBudgetCollator`]):
+            Makes the prompts.
+        think_prefix (`bool`, *optional*, defaults to `True`):
+            Whether turns begin with the tokens that a rollout places there.
+        max_length (`int`, *optional*):
+            Longest row in tokens; a longer one is a `ValueError`.
+        rope (`Callable`, *optional*):
+            Gives positions, as [`~engines.features.Tower.rope`] of the model. With it a batch is one sequence without
+            padding, in which what all rows begin with is there once; the model must have learned it from
+            [`~forest.teach_forests`].
     """
 
-    def __init__(self, collator: FrameBudgetCollator, think_prefix: bool = True, max_length: int | None = None):
-        self.collator, self.max_length = collator, max_length
+    def __init__(
+        self,
+        collator: FrameBudgetCollator,
+        think_prefix: bool = True,
+        max_length: int | None = None,
+        rope: Callable | None = None,
+    ):
+        self.collator, self.max_length, self.rope = collator, max_length, rope
         self.chat = Chat(collator.chat.processor, think_prefix)
 
     def encode(self, row: dict) -> tuple[list[int], list[int], list]:
@@ -254,6 +275,10 @@ class SupervisedCollator:
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
         processor = self.chat.processor
         encoded = [self._encode(*pair) for pair in zip(rows, self.collator(rows), strict=True)]
+        images = [image for _, _, row_images in encoded for image in row_images]
+        features = image_features(processor.image_processor, images) if images else {}
+        if self.rope:
+            return self._packed(encoded, features)
         width = max(len(ids) for ids, _, _ in encoded)
         pad = processor.tokenizer.pad_token_id
         ids = torch.tensor([i + [pad] * (width - len(i)) for i, _, _ in encoded])  # (B, T)
@@ -265,5 +290,16 @@ class SupervisedCollator:
             "labels": ids.masked_fill(mask == 0, -100),
             "mm_token_type_ids": (ids == processor.image_token_id).long(),
         }
-        images = [image for _, _, row_images in encoded for image in row_images]
-        return batch | (image_features(processor.image_processor, images) if images else {})
+        return batch | features
+
+    def _packed(self, encoded: list[tuple[list[int], list[int], list]], features: dict[str, torch.Tensor]) -> dict:
+        """The batch as one sequence of T tokens: what the model takes."""
+        ids, learned, images = zip(*encoded, strict=True)
+        merged = self.chat.processor.image_processor.merge_size**2  # patches of a token
+        grids = iter(features["image_grid_thw"].tolist() if features else ())
+        pictures = [
+            [Picture(b"", tuple(grid), math.prod(grid) // merged) for grid in islice(grids, len(row))]
+            for row in images
+        ]
+        forest = pack_conversations(ids, learned, pictures, self.chat.processor.image_token_id, self.rope)
+        return forest.inputs() | features

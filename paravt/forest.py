@@ -10,6 +10,7 @@ token sees the earlier tokens of its branch, and the stem. Trees stand one after
 padding. Attention is computed by segments: no mask is made, and cost and memory grow with the tokens there are.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -235,6 +236,40 @@ def _own_positions(row: Row, prompt_positions: torch.Tensor, rope) -> torch.Tens
     return following.expand(len(prompt_positions), -1)
 
 
+def pack_conversations(
+    ids: Sequence[Sequence[int]],
+    learned: Sequence[Sequence[int]],
+    pictures: Sequence[Sequence[Picture]],
+    image_token: int,
+    rope: Callable[[Sequence[int], Sequence[Picture]], torch.Tensor],
+) -> Forest:
+    """
+    Rows of supervised fine-tuning as one sequence. What they all begin with, such as a system prompt, is their stem.
+
+    Args:
+        ids (`Sequence[Sequence[int]]`): Token ids of each row.
+        learned (`Sequence[Sequence[int]]`): For each token 1 if it is a label, else 0.
+        pictures (`Sequence[Sequence[Picture]]`): The pictures of each row, in the order of their tokens.
+        image_token (`int`): The token that stands for a piece of a picture.
+        rope (`Callable`): Positions (3, n) of n token ids with these pictures.
+    """
+    common = os.path.commonprefix([list(row) for row in ids])
+    ends = [
+        len(common),
+        *(list(row).index(1) for row in learned),
+        *(row.index(image_token) for row in ids if image_token in row),
+    ]
+    shared = max(1, min(ends))
+    rows = [
+        Row(tuple(row[:shared]), tuple(row[shared:]), tuple(range(len(row) - shared)), 0, (), tuple(seen))
+        for row, seen in zip(ids, pictures, strict=True)
+    ]
+    forest = pack(rows, group_rows(rows), rope)
+    is_label = torch.tensor([label for row in learned for label in row[shared:]], dtype=torch.bool)
+    without = forest.places[~is_label] + 1
+    return replace(forest, labels=forest.labels.index_fill(1, without, -100))
+
+
 # ----------------------------------------------------------------------------------------------------------- attention
 
 
@@ -244,8 +279,6 @@ def obstacle(model: PreTrainedModel) -> str | None:
     kinds = sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention"})
     if kinds:
         return f"it has layers of {' and '.join(kinds)}"
-    if model._is_stateful:
-        return "it has recurrent layers"
     if getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
         return "its attention has windows"
     if not model._supports_attention_backend or config.is_encoder_decoder:

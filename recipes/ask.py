@@ -2,7 +2,7 @@
 Ask a question about a video: the model looks at an overview, sends out calls, reads the reports and answers.
 
     python recipes/ask.py VIDEO "Which colour is the flash?" --model CHECKPOINT_OR_ADAPTER
-    python recipes/ask.py            # the toy model, trained in about two minutes the first time, on a toy video
+    python recipes/ask.py            # a toy video and a toy model, trained the first time: up to 15 minutes
 """
 
 import argparse

@@ -15,10 +15,13 @@ On ParaVT-shaped rows, with LoRA:
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from accelerate import PartialState
+from accelerate.logging import get_logger
+from accelerate.utils import is_peft_model
 from transformers import AutoProcessor
 from trl import (
     ModelConfig,
@@ -31,8 +34,13 @@ from trl import (
 from paravt import FrameBudgetCollator, SupervisedCollator, data, toy
 from paravt.chat import prepare_processor
 from paravt.engines.checkpoints import find_checkpoint, quantization_config, trainable
+from paravt.engines.features import FAMILIES, Tower
+from paravt.forest import obstacle, teach_forests
 from paravt.settings import RolloutSettings, prompt_of
 from paravt.trainable import freeze_vision, with_targets
+
+
+logger = get_logger(__name__)
 
 
 @dataclass
@@ -63,10 +71,9 @@ class Arguments:
 REFUSED = {
     "assistant_only_loss": "the loss is on what the assistant wrote, always",
     "completion_only_loss": "the loss is on what the assistant wrote, always",
-    "packing": "rows have pictures and are not packed",
-    "packing_strategy": "rows have pictures and are not packed",
-    "eval_packing": "rows have pictures and are not packed",
-    "padding_free": "rows have pictures and are padded",
+    "packing_strategy": "rows of a batch are packed, not those of a data set",
+    "eval_packing": "`packing` is for evaluation too",
+    "padding_free": "`packing` leaves out the padding",
     "pad_to_multiple_of": "a batch is as long as its longest row",
     "truncation_mode": "a row longer than `max_length` is an error: a cut one would have lost its answer",
     "shuffle_dataset": "`train_sampling_strategy` says in which order rows come",
@@ -84,6 +91,10 @@ class Training(SFTConfig):
     """TRL's [`~trl.SFTConfig`], without what would be ignored here, and with no limit of length unless given."""
 
     max_length: int | None = field(default=None, metadata={"help": "Longest row in tokens; a longer one is an error."})
+    packing: bool = field(
+        default=True,
+        metadata={"help": "Whether a batch is one sequence without padding, where the model allows it."},
+    )
 
     def __post_init__(self):
         for option, reason in REFUSED.items():
@@ -91,6 +102,29 @@ class Training(SFTConfig):
             if value != self.__dataclass_fields__[option].default:
                 raise ValueError(f"`{option}` {value!r} has no effect here: {reason}")
         super().__post_init__()
+
+
+class Trainer(SFTTrainer):
+    """TRL's [`~trl.SFTTrainer`], which counts the tokens of packed batches too."""
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        if "trees" in inputs and self.model.training:
+            count = torch.tensor(inputs["input_ids"].numel(), device=self.accelerator.device)
+            self._total_train_tokens += self.accelerator.gather(count).sum().item()
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+def learn_packing(model, processor) -> Callable | None:
+    """Makes a model ready for packed batches, and returns what gives their positions; `None` if it cannot be."""
+    model = model.get_base_model() if is_peft_model(model) else model
+    reason = obstacle(model)
+    if model.config.model_type not in FAMILIES:
+        reason = f"it is none of {', '.join(FAMILIES)}"
+    if reason:
+        logger.warning(f"{type(model).__name__} is trained without packing: {reason}.")
+        return None
+    teach_forests(model)
+    return Tower(model, processor.image_processor).rope
 
 
 def toy_world(arguments: Arguments, seed: int, batch_size: int):
@@ -137,7 +171,8 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     training.dataset_kwargs = {"skip_prepare_dataset": True}
     training.remove_unused_columns = False
     batches = SupervisedCollator(collator, max_length=training.max_length)
-    trainer = SFTTrainer(
+    packs, training.packing = training.packing, False  # TRL's own packing is for text
+    trainer = Trainer(
         model,
         training,
         batches,
@@ -149,6 +184,8 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     )
     if not arguments.train_vision:
         freeze_vision(trainer.model)
+    if packs:
+        batches.rope = learn_packing(trainer.model, processor)
     checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training.output_dir)

@@ -1,5 +1,6 @@
 import copy
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -8,9 +9,12 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from paravt import FrameBudgetCollator, SupervisedCollator, toy
 from paravt.collator import frame_budget
+from paravt.engines.features import Tower
+from paravt.forest import teach_forests
 
 
 BUDGETS = [4, 8, 16, 32, 64]
@@ -257,6 +261,38 @@ class TestSupervisedCollator:
             == batch["mm_token_type_ids"].sum().item()
         )
         assert (batch["labels"] != -100).any(1).all() and (batch["labels"][batch["attention_mask"] == 0] == -100).all()
+
+    @pytest.mark.parametrize("kind", ["turns", "reports", "both", "one row", "own system prompts"])
+    def test_a_packed_batch_is_the_padded_one(self, toy_processor, toy_rows, kind):
+        rows = toy.supervised_rows(toy_rows, [4, 8])[:8]
+        if kind == "own system prompts":
+            rows = [
+                {**row, "prompt": [{"role": "system", "content": "x" * i}, *row["prompt"]]}
+                for i, row in enumerate(rows)
+            ]
+        rows = {"turns": rows[::2], "reports": rows[1::2], "one row": rows[:1]}.get(kind, rows)
+        model = toy.make_model(toy_processor)
+        budgets = FrameBudgetCollator(toy_processor, max_pixels=1024)
+        padded = SupervisedCollator(budgets)(rows)
+        teach_forests(model)
+        packed = SupervisedCollator(budgets, rope=Tower(model, toy_processor.image_processor).rope)(rows)
+        losses, gradients = zip(*(self.loss(model, batch) for batch in (padded, packed)), strict=True)
+        torch.testing.assert_close(*losses, rtol=1e-5, atol=0)
+        for name, expected in gradients[0].items():
+            assert (gradients[1][name] - expected).norm() <= 1e-5 * expected.norm() + 1e-7, name
+        rows_of = [SupervisedCollator(budgets).encode(row)[0] for row in rows]
+        common = len(os.path.commonprefix(rows_of)) if len(rows) > 1 else 0
+        distinct = sum(len(ids) for ids in rows_of) - max(0, common - 1) * (len(rows) - 1)
+        assert packed["input_ids"].shape == (1, distinct)
+
+    def loss(self, model, batch):
+        batch = dict(batch)
+        labels = batch.pop("labels")
+        model.zero_grad()
+        logits = model(**batch, use_cache=False).logits
+        loss = cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        loss.backward()
+        return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
     def test_an_empty_mask_is_refused(self, toy_processor, toy_rows):
         collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024))

@@ -484,6 +484,7 @@ class TestModels:
             ("Llama4Text", {}, "layers of chunked_attention"),
             ("Qwen3Next", {"linear_num_value_heads": 2, "linear_num_key_heads": 2, **EXPERTS}, "linear_attention"),
             ("Mamba", {}, "linear_attention"),
+            ("FalconH1", {}, "layers of hybrid"),
             ("Llama", {"attention_dropout": 0.1}, "dropout"),
             ("Qwen3Moe", {**EXPERTS, "output_router_logits": True}, "auxiliary loss"),
             ("Bloom", {}, "cannot be replaced"),

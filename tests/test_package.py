@@ -1,10 +1,12 @@
 import ast
+import importlib.metadata
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,10 @@ ROOMS = {
     ),
     "evaluation": "anchors answers collator data engines metrics prompts rewards rollout seeds settings video",
     "rollout": "anchors chat engines episode parser prompts seeds tools video",
-    "forest": "engines",
     "episode": "engines seeds tools video",
-    "collator": "chat engines prompts settings tools video",
+    "collator": "chat engines forest prompts settings tools video",
     "toy": "chat parser prompts tools video",
+    "forest": "engines",
     "engines": "chat seeds settings",
     "tools": "parser video",
     "chat": "prompts video",
@@ -125,6 +127,19 @@ class TestRooms:
     )
     def test_bad_imports_are_found(self, name, source):
         assert len(faults(name, source)) == 1
+
+    def test_what_is_imported_is_declared(self):
+        with open(ROOT / "pyproject.toml", "rb") as file:
+            project = tomllib.load(file)["project"]
+        named = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+        declared = {re.match(r"[\w-]+", name)[0].lower().replace("-", "_") for name in named}
+        packages = importlib.metadata.packages_distributions()
+        for name, path in MODULES.items():
+            for module, _ in imports(path.read_text(), name):
+                top = module.split(".")[0]
+                if top != "paravt" and top not in sys.stdlib_module_names:
+                    known = {d.lower().replace("-", "_") for d in (top, *packages.get(top, []))}
+                    assert known & declared, (name, top)
 
     def test_good_imports_are_not(self):
         assert faults("paravt.collator", "from .engines.features import image_features\nimport torch") == []

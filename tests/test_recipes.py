@@ -83,6 +83,7 @@ def sft(monkeypatch):
 
 class TestSupervisedOptions:
     WORK = {
+        "packing",
         "max_length",
         "loss_type",
         "activation_offloading",
@@ -104,7 +105,6 @@ class TestSupervisedOptions:
         [
             ("assistant_only_loss", True),
             ("completion_only_loss", False),
-            ("packing", True),
             ("packing_strategy", "wrapped"),
             ("eval_packing", True),
             ("padding_free", True),
@@ -146,10 +146,12 @@ class TestSupervisedOptions:
                 **settings,
             )
             sft.main(arguments, training, ModelConfig())
+        assert all(logs["num_tokens"] > 100 for logs in found if "loss" in logs)
         return [logs["loss"] for logs in found if "loss" in logs]
 
     def test_the_options_that_work(self, sft, tmp_path):
         plain = self.losses(sft, tmp_path)
+        assert self.losses(sft, tmp_path, packing=False) == pytest.approx(plain, rel=1e-4)
         assert self.losses(sft, tmp_path, max_length=4096) == plain
         assert self.losses(sft, tmp_path, activation_offloading=False, loss_type="dft") != plain
         with pytest.raises(ValueError, match="more than max_length 20"):
