@@ -6,6 +6,7 @@ Generation behind one protocol: token ids and images in, sampled ids and their l
 - `weights`: weights on their way to vLLM, without drift
 - `trl`: what they need of TRL beyond its public API
 - `features`: pictures as what the model takes
+- `prefixes`: what `transformers` has read of conversations that go on
 - `checkpoints`: checkpoints and the adapters on them
 """
 
