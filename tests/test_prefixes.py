@@ -184,10 +184,10 @@ class TestTurns:
         engine = engine_of(model, toy_processor)
         with pytest.raises(KeyError), engine.session():  # also if something is wrong
             engine.generate([groups[0][0]] * 2, [groups[0][1]] * 2, [4] * 2, lambda i, sample: True, [1, 2])
-            assert any(isinstance(each, Segment) for each in gc.get_objects())
+            assert any(type(each) is Segment for each in gc.get_objects())
             raise KeyError
         gc.collect()
-        assert not any(isinstance(each, Segment) for each in gc.get_objects())
+        assert not any(type(each) is Segment for each in gc.get_objects())
 
     def test_weights_that_changed_read_all_anew(self, toy_processor, groups):
         model = toy.make_model(toy_processor).eval()
