@@ -199,8 +199,9 @@ class ParallelRollout:
             )
         limits = [max(1, min(self.max_turn_length, e.room, most - e.length)) for e in live]
 
-        def record(i: int, sample: Sample) -> None:
+        def record(i: int, sample: Sample) -> bool:
             self._record_turn(chat, live[i], sample, turn)
+            return not live[i].done
 
         prompts, images = [e.prompt_ids + e.ids for e in live], [e.images for e in live]
         engine.generate(prompts, images, limits, record, _all_or_none([e.seed_at(turn) for e in live]))

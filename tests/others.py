@@ -1,10 +1,12 @@
-"""Tiny models of other families than the toy world's, with random weights: text alone, SmolVLM and Gemma 3."""
+"""Tiny models of other families than the toy world's, with random weights: text alone, SmolVLM, Gemma 3, Qwen."""
 
 from importlib.resources import files
 from unittest.mock import patch
 
 from tokenizers import AddedToken
 from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
     Gemma3ImageProcessor,
@@ -118,3 +120,38 @@ def gemma3(toy_tokenizer):
         **ids,
     )
     return Gemma3ForConditionalGeneration(config), processor
+
+
+def qwen(family: str, processor):
+    """A vision-language model of one of Qwen's families for the toy world's processor."""
+    token = processor.tokenizer.convert_tokens_to_ids
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 4, 4]}
+    interleaved = {"mrope_interleaved": True} if "qwen3" in family else {}
+    experts = {"decoder_sparse_step": 1, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    text = {
+        "vocab_size": len(processor.tokenizer), "hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "initializer_range": 0.07,
+        "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2, "rope_parameters": {**rope, **interleaved},
+        **(experts if "moe" in family else {}),
+    }  # fmt: skip
+    vision = {
+        "depth": 2, "num_heads": 2, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
+        "in_channels": 3, "initializer_range": 0.07,
+    } | {
+        "qwen2_vl": {"embed_dim": 32, "hidden_size": 128, "mlp_ratio": 2},
+        "qwen2_5_vl": {
+            "hidden_size": 32, "out_hidden_size": 128, "intermediate_size": 64, "window_size": 64,
+            "fullatt_block_indexes": [1],
+        },
+        "qwen3_vl_moe": {
+            "hidden_size": 32, "out_hidden_size": 128, "intermediate_size": 64, "deepstack_visual_indexes": [0],
+            "num_position_embeddings": 16,
+        },
+    }[family]  # fmt: skip
+    config = AutoConfig.for_model(
+        family, text_config=text, vision_config=vision,
+        image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
+        vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),
+    )  # fmt: skip
+    set_seed(0)
+    return AutoModelForImageTextToText.from_config(config)

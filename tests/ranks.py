@@ -46,6 +46,8 @@ if kind == "sharded":
     engine = TransformersEngine(sharded, processor, shared_by=accelerator, max_batch=2)
     batches, one_batch = [], engine._generate
     engine._generate = lambda *a: (batches.append(1), one_batch(*a))[1]
+    reads, read = [], engine._read
+    engine._read = lambda model, rows: (reads.extend(rows), read(model, rows))[1]
 elif kind == "parts":
     from vllm import LLM
 
@@ -98,6 +100,8 @@ assert served == (5 * 6 if rank == 0 else 0), served
 if kind == "sharded":  # every forward pass of a sharded model is a collective
     made = accelerator.gather(torch.tensor([len(batches)])).tolist()
     assert made[0] == made[1] > 3, made
+    # Each prompt is read once: of main agents in their first turn, and of sub-agents.
+    assert sum(row.number >= 0 for row in reads) == (5 + 5 * 6 if rank == 0 else 1)
 
     # An adapter on sharded weights: whole merged weights are pushed, and the shards stay as they were.
     torch.manual_seed(0)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import others
 import pytest
 import torch
 import transformers
@@ -496,35 +497,7 @@ class TestModels:
 
     @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl_moe"])
     def test_families_with_pictures(self, processor, family):
-        token = processor.tokenizer.convert_tokens_to_ids
-        rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 4, 4]}
-        interleaved = {"mrope_interleaved": True} if "qwen3" in family else {}
-        text = {
-            **SMALL, "vocab_size": len(processor.tokenizer), "hidden_size": 128, "head_dim": 32,
-            "rope_parameters": {**rope, **interleaved}, "initializer_range": 0.07,
-            **({"decoder_sparse_step": 1, **EXPERTS} if "moe" in family else {}),
-        }  # fmt: skip
-        vision = {
-            "depth": 2, "num_heads": 2, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
-            "in_channels": 3, "initializer_range": 0.07,
-        } | {
-            "qwen2_vl": {"embed_dim": 32, "hidden_size": 128, "mlp_ratio": 2},
-            "qwen2_5_vl": {
-                "hidden_size": 32, "out_hidden_size": 128, "intermediate_size": 64, "window_size": 64,
-                "fullatt_block_indexes": [1],
-            },
-            "qwen3_vl_moe": {
-                "hidden_size": 32, "out_hidden_size": 128, "intermediate_size": 64, "deepstack_visual_indexes": [0],
-                "num_position_embeddings": 16,
-            },
-        }[family]  # fmt: skip
-        config = transformers.AutoConfig.for_model(
-            family, text_config=text, vision_config=vision,
-            image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
-            vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),
-        )  # fmt: skip
-        torch.manual_seed(0)
-        model = transformers.AutoModelForImageTextToText.from_config(config).train()
+        model = others.qwen(family, processor).train()
         assert obstacle(model) is None and family in features.FAMILIES
         add_fused_lm_head(model, outputs=("log_probs", "entropy"))
         tower = Tower(model, processor.image_processor)

@@ -6,6 +6,7 @@ Generation behind one protocol: token ids and images in, sampled ids and their l
 - `weights`: weights on their way to vLLM, without drift
 - `trl`: what they need of TRL beyond its public API
 - `features`: pictures as what the model takes
+- `prefixes`: what `transformers` has read of conversations that go on
 - `checkpoints`: checkpoints and the adapters on them
 """
 
@@ -67,14 +68,14 @@ class Engine(Protocol):
     max_length: int | None
 
     def session(self) -> AbstractContextManager[None]:
-        """A context in which the engine is ready: what a whole rollout needs once is done once."""
+        """A context in which the engine is ready and its weights stay: what a rollout needs once is done once."""
 
     def generate(
         self,
         prompts: list[list[int]],
         images: list[list],
         max_new_tokens: Sequence[int],
-        done: Callable[[int, Sample], None] | None = None,
+        done: Callable[[int, Sample], bool | None] | None = None,
         seeds: Sequence[int] | None = None,
     ) -> list[Sample]:
         """
@@ -84,7 +85,9 @@ class Engine(Protocol):
             prompts (`list[list[int]]`): Token ids, with one placeholder per visual token.
             images (`list[list]`): The images of each prompt, in order; an empty list for none.
             max_new_tokens (`Sequence[int]`): Limit of each sequence.
-            done (`Callable`, *optional*): Called with the number and the sample of a prompt as soon as it has ended.
+            done (`Callable`, *optional*):
+                Called with the number and the sample of a prompt as soon as it has ended. It returns whether a later
+                call within the session goes on with the conversation, for an engine that has a use for that.
             seeds (`Sequence[int]`, *optional*):
                 A seed of 63 bits per prompt, from which alone its tokens are drawn, whatever else is in the batch. An
                 engine that draws nothing needs none; one that does raises a [`ValueError`] without them.

@@ -127,7 +127,7 @@ class VLLMEngine:
         prompts: list[list[int]],
         images: list[list],
         max_new_tokens: Sequence[int],
-        done: Callable[[int, Sample], None] | None = None,
+        done: Callable[[int, Sample], bool | None] | None = None,
         seeds: Sequence[int] | None = None,
     ) -> list[Sample]:
         """One sequence per prompt; see [`~engines.Engine.generate`]."""
@@ -249,7 +249,7 @@ class VLLMServerEngine:
         prompts: list[list[int]],
         images: list[list],
         max_new_tokens: Sequence[int],
-        done: Callable[[int, Sample], None] | None = None,
+        done: Callable[[int, Sample], bool | None] | None = None,
         seeds: Sequence[int] | None = None,
     ) -> list[Sample]:
         """One sequence per prompt; see [`~engines.Engine.generate`]."""
