@@ -1,6 +1,8 @@
 """What files show and when, and that reading them always ends: the members of many kinds of awkward files."""
 
+import io
 import shutil
+from fractions import Fraction
 
 import av
 import numpy as np
@@ -88,6 +90,9 @@ class TestCodings:
             ("live.mkv", [*X264, "keyint=30:scenecut=0", "-live", "1"]),
             ("fragments.mp4", [*X264, "keyint=45", "-movflags", "frag_keyframe+empty_moov"]),
             ("picture.gif", []),
+            ("palette.avi", ["-c:v", "rawvideo", "-pix_fmt", "pal8"]),
+            ("palette.mov", ["-c:v", "rawvideo", "-pix_fmt", "pal8"]),
+            ("grey.mov", ["-c:v", "qtrle", "-pix_fmt", "gray"]),
         ],
     )
     @pytest.mark.parametrize("k", [8, 16, 32])
@@ -97,6 +102,28 @@ class TestCodings:
         assert probe(str(path)).num_frames == 300
         numbers, found = chosen(path, k)
         assert found == numbers and len(found) == k
+
+    @pytest.mark.parametrize("orientation, rotation", [(None, 0), (6, 270), (3, 180), (8, 90)])
+    def test_pictures_with_exif(self, tmp_path, orientation, rotation):
+        """Side data of a kind that PyAV may not know."""
+        path, exif = str(tmp_path / "exif.mov"), Image.Exif()
+        exif[0x010E] = "a picture"
+        if orientation:
+            exif[0x0112] = orientation
+        with av.open(path, "w") as container:
+            stream = container.add_stream("mjpeg", rate=10)
+            stream.width, stream.height, stream.pix_fmt = 96, 64, "yuvj420p"
+            for i in range(20):
+                data = io.BytesIO()
+                Image.new("RGB", (96, 64), (10 * i,) * 3).save(data, "JPEG", exif=exif)
+                packet = av.Packet(data.getvalue())
+                packet.stream, packet.pts, packet.dts, packet.time_base = stream, i, i, Fraction(1, 10)
+                packet.is_keyframe = True
+                container.mux(packet)
+        frames = read_frames(path, [0.5, 1.9]).images
+        assert [frame.getpixel((5, 5))[0] for frame in frames] == pytest.approx([50, 190], abs=2)
+        assert frames[0].size == ((64, 96) if rotation in (90, 270) else (96, 64))
+        assert probe(path).rotation == rotation
 
     def test_time_stamps_of_decoding_travel(self, clips, tmp_path):
         """MP4 has times of presentation, and believes those of an AVI file, which are times of decoding."""

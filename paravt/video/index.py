@@ -291,7 +291,10 @@ def _false_order(path: str, stream, pts: np.ndarray) -> str:
 
 
 def picture_of(frame) -> Picture:
-    matrix = frame.side_data.get("DISPLAYMATRIX")
+    try:
+        matrix = frame.side_data.get("DISPLAYMATRIX")
+    except ValueError:  # PyAV knows only some kinds of side data, and not, for instance, EXIF
+        return Picture(frame.width, frame.height, frame.rotation % 360, False)
     a, b, _, c, d = struct.unpack_from("<5i", bytes(matrix)) if matrix else (1, 0, 0, 0, 1)
     if abs(b) + abs(c) > abs(a) + abs(d):
         rotation = 90 if b < 0 else 270
@@ -373,10 +376,13 @@ def decoded(container, stream) -> Iterator[tuple]:
 
 
 def checksum(frame) -> int:
-    """A checksum of the first plane of a picture."""
-    plane = frame.planes[0]
-    rows = np.frombuffer(plane, np.uint8)[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)
-    return zlib.crc32(np.ascontiguousarray(rows[:, : plane.width]))  # what follows in a line is not the picture's
+    """A checksum of a picture's planes."""
+    found = 0
+    for plane in frame.planes:
+        rows = np.frombuffer(plane, np.uint8)[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)
+        # What follows in a line is not the picture's.
+        found = zlib.crc32(np.ascontiguousarray(rows[:, : plane.width]), found)
+    return found
 
 
 def index_by_decoding(path: str) -> Index:
@@ -386,6 +392,7 @@ def index_by_decoding(path: str) -> Index:
         codec, extradata = stream.codec_context.codec.name, stream.codec_context.extradata
         stamps, lengths, starts = [], [], []  # of packets: pts or None, duration; numbers of those that are starts
         frames, checks, picture = [], [], None  # (pts, dts) or None each
+        colours_stand_elsewhere = False  # in a palette that only the first packet may have
         for packet, found in decoded(container, stream):
             if packet.size:
                 if packet.is_keyframe and packet.pts is not None:
@@ -396,6 +403,7 @@ def index_by_decoding(path: str) -> Index:
                 frames.append((frame.pts, frame.dts))
                 checks.append(checksum(frame))
                 picture = picture or picture_of(frame)
+                colours_stand_elsewhere |= frame.format.name == "pal8"
         # A stream says nothing once its container is closed.
         rate, time_base = float(stream.average_rate or 25), stream.time_base
         name, number = container.format.name, stream.index
@@ -411,6 +419,8 @@ def index_by_decoding(path: str) -> Index:
         info, none = _info(pts, 0, time_base, rate, picture, codec), np.zeros(0, np.int64)
         entry = np.full(len(pts), -1, np.int32)
         return Index(info, pts, none, entry, time_base, name, number, len(stamps), False, True, checks)
+    if colours_stand_elsewhere:
+        starts = []
     pts, order = np.unique(own, return_index=True)
     packets = np.array([NEVER if stamp is None else stamp for stamp in stamps], np.int64)
     starts = _unambiguous(packets, np.array(starts, np.int64))
