@@ -123,6 +123,9 @@ class TestWindows:
             ('{"start": 2, "end": 5}', [(2, 5)]),
             ("{'start': 2, 'end': 5}", [(2, 5)]),
             ("from 2 to 5 seconds", [(2, 5)]),
+            ([1e-7, 3], [(1e-7, 3)]),
+            ([0, 98765.25], [(0, 98765.25)]),
+            ([[1e-7, 3], [4, 5]], [(1e-7, 3), (4, 5)]),
         ],
     )
     def test_reads(self, truth, windows):
@@ -154,6 +157,9 @@ class TestWindows:
             {"start": 2, "begin": 3, "end": 5},
             [[]],
             b"2 - 5",
+            [-1, 5],
+            [[2, 5], [-3, -1]],
+            {"start": -0.5, "end": 5},
         ],
     )
     def test_refuses(self, truth):

@@ -4,6 +4,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping
+from decimal import Decimal
 
 import regex
 
@@ -138,6 +139,8 @@ def _window(start: object, end: object) -> tuple[float, float]:
     interval = _interval(start, end)
     if interval[0] >= interval[1]:
         raise ValueError(f"{interval} is empty")
+    if interval[0] < 0:
+        raise ValueError(f"{interval} begins before the video")
     return interval
 
 
@@ -158,7 +161,9 @@ def _read_text(text: str) -> list[tuple[float, float]]:
 
 def write_windows(windows: list[tuple[float, float]]) -> str:
     """Windows as text that [`read_windows`] reads: `2.0 - 5.0`, or JSON where there are several."""
-    return f"{windows[0][0]} - {windows[0][1]}" if len(windows) == 1 else json.dumps(windows)
+    if len(windows) > 1:
+        return json.dumps(windows)
+    return " - ".join(format(Decimal(str(end)), "f") for end in windows[0])  # 1e-07 would be no number
 
 
 def temporal_iou(a: tuple[float, float], b: tuple[float, float]) -> float:
