@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import reprlib
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +11,7 @@ from transformers import TrainerCallback
 from . import video
 from .chat import Chat
 from .engines.features import image_features
+from .messages import RowError, read_messages, read_prompt
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
 from .settings import RolloutSettings
 from .tools import video_names
@@ -32,7 +34,8 @@ class FrameBudgetCollator(TrainerCallback):
     trainer.add_callback(collator)
     ```
 
-    A row has `prompt` (messages with `<video>` in the text) and `videos` (paths, or `{"video": path}`), and may have
+    A row has `prompt` (messages with `<video>` in the text) and `videos` (paths, or `{"video": path}`), both in any
+    shape that [`~data.load_rows`] reads, and may have
     `key` (what identifies it), `frame_budget` (a fixed K) and `window` (start and end of the crop that a sub-agent
     sees). A system message is kept, with the schema of `crop_video` added where it has none. Texts lose control
     tokens, but not tags such as `<think>`. Frames are lazy: they decode when they are first looked at, once for all
@@ -65,6 +68,8 @@ class FrameBudgetCollator(TrainerCallback):
         backend: str = "pyav",
         snap: bool = False,
     ):
+        if not budgets or any(k < 1 for k in budgets):
+            raise ValueError(f"`budgets` must be a list of positive integers, got {budgets!r}")
         self.chat = Chat(processor)
         self.budgets, self.seed, self.max_pixels, self.tools = list(budgets), seed, max_pixels, tools
         self.backend, self.snap = backend, snap
@@ -125,9 +130,9 @@ class FrameBudgetCollator(TrainerCallback):
 
     def prepare(self, row: dict) -> dict:
         """The row with `prompt`, `images`, `question`, resolved `videos` and the drawn `frame_budget`."""
-        question, videos = _question(row), _paths(row)
-        row = {**row, "question": self.chat.strip_control_tokens(question), "images": [], "video_error": None}
-        row["key"] = row_key(row)
+        messages, videos = _read(row)
+        row = {**row, "prompt": messages, "images": [], "video_error": None, "key": row_key(row)}
+        row["question"] = self.chat.strip_control_tokens(_question(messages))
         row["frame_budget"] = row.get("frame_budget") or frame_budget(self.seed, self.epoch, row["key"], self.budgets)
         try:
             row["videos"] = [video.local_path(path) for path in videos]
@@ -161,7 +166,7 @@ class FrameBudgetCollator(TrainerCallback):
         ]
 
     def _messages(self, row: dict, clips: list[video.Clip]) -> list[dict]:
-        messages = [{"role": m["role"], "content": self.chat.strip_control_tokens(_text(m))} for m in row["prompt"]]
+        messages = [{**m, "content": self.chat.strip_control_tokens(m["content"])} for m in row["prompt"]]
         if messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": system_prompt(tools=self.tools)})
         elif self.tools and not offers_tool(messages[0]["content"]):
@@ -187,23 +192,23 @@ class FrameBudgetCollator(TrainerCallback):
 
 def row_key(row: dict) -> str:
     """What identifies a row: its `key`, or its question and the paths of its videos."""
-    return row.get("key") or f"{_question(row)}|{_paths(row)}"
+    if row.get("key"):
+        return row["key"]
+    messages, videos = _read(row)
+    return f"{_question(messages)}|{videos}"
 
 
-def _question(row: dict) -> str:
-    return " ".join(_text(m) for m in row["prompt"] if m["role"] == "user").replace("<video>", "").strip()
+def _read(row: dict) -> tuple[list[dict], list[str]]:
+    """The messages and the paths of a row. Raises [`RowError`], which shows them as they are."""
+    try:
+        return read_prompt(row)
+    except RowError as error:
+        given = {name: row.get(name) for name in ("prompt", "videos")}
+        raise RowError(f"{error}, in a row with {reprlib.repr(given)}") from None
 
 
-def _paths(row: dict) -> list[str]:
-    videos = row.get("videos") if row.get("videos") is not None else []
-    return [video["video"] if isinstance(video, dict) else video for video in videos]
-
-
-def _text(message: dict) -> str:
-    content = message["content"]
-    if isinstance(content, str):
-        return content
-    return "".join(p.get("text") or ("<video>" if "video" in (p.get("type") or "") else "") for p in content)
+def _question(messages: list[dict]) -> str:
+    return " ".join(m["content"] for m in messages if m["role"] == "user").replace("<video>", "").strip()
 
 
 class SupervisedCollator:
@@ -233,12 +238,13 @@ class SupervisedCollator:
         ids, images = self.chat.prompt(messages)
         mask, pending = [0] * len(ids), []
         prefix = "" if row.get("window") is not None else self.chat.prefix_text
-        for message in row["completion"]:
+        completion, _ = read_messages(row.get("completion"), "completion")
+        for message in completion:
             if message["role"] != "assistant":
-                content = self.chat.strip_added_tokens(_text(message))
+                content = self.chat.strip_added_tokens(message["content"])
                 pending.append({"role": message["role"], "content": content, "name": "crop_video"})
                 continue
-            text = _text(message)
+            text = message["content"]
             placed = self.chat.ids_between_turns(pending) if pending else []
             # The prefix has the tokens of a rollout; it is learned, so that a run without it starts alike.
             start = self.chat.prefix if prefix and text.startswith(prefix) else []

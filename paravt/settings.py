@@ -11,6 +11,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 from transformers.utils.generic import strtobool
 
+from .messages import read_messages
 from .prompts import INSTRUCTIONS
 
 
@@ -93,11 +94,10 @@ class RolloutSettings:
 
 def prompt_of(row: dict) -> str:
     """The system message of a row, or the instructions that rows without one are given."""
-    first = next(iter(row.get("prompt") or []), None)
-    if not isinstance(first, dict) or first["role"] != "system":
+    if not row.get("prompt"):
         return INSTRUCTIONS
-    content = first["content"]
-    return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
+    first = read_messages(row["prompt"], "prompt")[0][0]
+    return first["content"] if first["role"] == "system" else INSTRUCTIONS
 
 
 def settings_of(
