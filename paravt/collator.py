@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import logging
 import reprlib
 from collections.abc import Sequence
 
@@ -16,6 +17,9 @@ from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt,
 from .settings import RolloutSettings
 from .tools import video_names
 from .video import VideoError
+
+
+logger = logging.getLogger(__name__)
 
 
 def frame_budget(seed: int, epoch: int, key: str, budgets: Sequence[int]) -> int:
@@ -198,6 +202,36 @@ def row_key(row: dict) -> str:
     return f"{_question(messages)}|{videos}"
 
 
+def question_of(row: dict) -> str:
+    """What the user messages of a row ask."""
+    return _question(_read(row)[0])
+
+
+def decode(rows: list[dict]) -> list[video.Clip]:
+    """
+    Decodes the distinct clips of prepared rows, all at once, and returns them. A clip that fails spoils its rows only:
+    they say so in `video_error`, and have grey frames.
+    """
+    clips_of = [
+        {id(frame.clip): frame.clip for frame in row.get("images") or [] if isinstance(frame, video.LazyFrame)}
+        for row in rows
+    ]
+    clips = {key: clip for row_clips in clips_of for key, clip in row_clips.items()}
+    video.prefetch(clips.values())
+    errors = {}
+    for key, clip in clips.items():
+        try:
+            clip.load()
+        except VideoError as error:
+            clip.fill()
+            errors[key] = str(error)
+    for row, row_clips in zip(rows, clips_of, strict=True):
+        broken = [errors[key] for key in row_clips if key in errors]
+        if broken:
+            row["video_error"] = broken[0]
+    return list(clips.values())
+
+
 def _read(row: dict) -> tuple[list[dict], list[str]]:
     """The messages and the paths of a row. Raises [`RowError`], which shows them as they are."""
     try:
@@ -216,20 +250,54 @@ class SupervisedCollator:
     Batches of finished conversations for [`~trl.SFTTrainer`], made of the token segments of a rollout: the prompt and
     what stands between turns carry no loss, what the assistant wrote does.
 
-    A row is one of [`FrameBudgetCollator`] with `completion`: assistant and tool messages in turn.
+    A row is one of [`FrameBudgetCollator`] with `completion`: assistant and tool messages in turn. One whose video has
+    gone bad keeps its place, and carries no loss.
+
+    Args:
+        collator ([`FrameBudgetCollator`]):
+            Makes the prompts.
+        think_prefix (`bool`, *optional*, defaults to `True`):
+            Whether turns begin as in a rollout with the think prefix.
+        max_length (`int`, *optional*):
+            Longest row in tokens; a longer one is an error.
+        max_bad_rows (`float`, *optional*, defaults to `0.05`):
+            Share of rows with a bad video up to which training goes on, once 20 rows were seen.
     """
 
-    def __init__(self, collator: FrameBudgetCollator, think_prefix: bool = True, max_length: int | None = None):
-        self.collator, self.max_length = collator, max_length
+    def __init__(
+        self,
+        collator: FrameBudgetCollator,
+        think_prefix: bool = True,
+        max_length: int | None = None,
+        max_bad_rows: float = 0.05,
+    ):
+        self.collator, self.max_length, self.max_bad_rows = collator, max_length, max_bad_rows
         self.chat = Chat(collator.chat.processor, think_prefix)
+        # Rows seen, and bad ones among them: in shared memory, for workers of a loader.
+        self._counts = torch.zeros(2, dtype=torch.long).share_memory_()
+
+    @property
+    def bad_rows(self) -> int:
+        """Rows so far that carried no loss, for their videos had gone bad."""
+        return int(self._counts[1])
+
+    def _count(self, prepared: list[dict]) -> None:
+        bad = [row for row in prepared if row["video_error"]]
+        self._counts += torch.tensor([len(prepared), len(bad)])
+        seen, failed = self._counts.tolist()
+        for row in bad:
+            logger.warning("row %r has no loss (%d of %d so far): %s", row["key"], failed, seen, row["video_error"])
+        if bad and failed > self.max_bad_rows * seen and seen >= 20:
+            raise RuntimeError(
+                f"{failed} of {seen} rows so far had a bad video, more than `max_bad_rows` {self.max_bad_rows:.0%}; "
+                f"the last: {bad[-1]['video_error']}"
+            )
 
     def encode(self, row: dict) -> tuple[list[int], list[int], list]:
         """Token ids and mask (1 on what the assistant wrote) of a row, (T,), and its images."""
         return self._encode(row, self.collator.prepare(row))
 
     def _encode(self, row: dict, prepared: dict) -> tuple[list[int], list[int], list]:
-        if prepared["video_error"]:
-            raise VideoError(str(prepared["videos"]), prepared["video_error"])
         frames = iter(prepared["images"])
         messages = [
             {**m, "content": [{**p, "image": next(frames)} if p["type"] == "image" else p for p in m["content"]]}
@@ -253,13 +321,17 @@ class SupervisedCollator:
             ids, mask, pending = ids + placed + written, mask + [0] * len(placed) + [1] * len(written), []
         if not any(mask):
             raise ValueError(f"row {row.get('key')!r} has no assistant text to learn from")
+        if prepared["video_error"]:
+            mask = [0] * len(ids)
         if self.max_length and len(ids) > self.max_length:
             raise ValueError(f"row {row.get('key')!r} needs {len(ids)} tokens, more than max_length {self.max_length}")
         return ids, mask, images
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
-        processor = self.chat.processor
-        encoded = [self._encode(*pair) for pair in zip(rows, self.collator(rows), strict=True)]
+        processor, prepared = self.chat.processor, self.collator(rows)
+        clips = decode(prepared)
+        self._count(prepared)
+        encoded = [self._encode(*pair) for pair in zip(rows, prepared, strict=True)]
         width = max(len(ids) for ids, _, _ in encoded)
         pad = processor.tokenizer.pad_token_id
         ids = torch.tensor([i + [pad] * (width - len(i)) for i, _, _ in encoded])  # (B, T)
@@ -272,4 +344,8 @@ class SupervisedCollator:
             "mm_token_type_ids": (ids == processor.image_token_id).long(),
         }
         images = [image for _, _, row_images in encoded for image in row_images]
-        return batch | (image_features(processor.image_processor, images) if images else {})
+        batch |= image_features(processor.image_processor, images) if images else {}
+        for clip in clips:
+            if clip.stand_in:  # the next epoch may find the file again
+                clip.release()
+        return batch

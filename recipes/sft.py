@@ -136,7 +136,7 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     collator = FrameBudgetCollator(processor, arguments.frame_budgets, training.seed, arguments.max_pixels)
     training.dataset_kwargs = {"skip_prepare_dataset": True}
     training.remove_unused_columns = False
-    batches = SupervisedCollator(collator, max_length=training.max_length)
+    batches = SupervisedCollator(collator, max_length=training.max_length, max_bad_rows=arguments.max_bad_rows)
     trainer = SFTTrainer(
         model,
         training,
@@ -151,6 +151,8 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
         freeze_vision(trainer.model)
     checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
     trainer.train(resume_from_checkpoint=checkpoint)
+    if batches.bad_rows:
+        print(f"{batches.bad_rows} times a row had no loss, for its video had gone bad")
     trainer.save_model(training.output_dir)
     if trainer.is_world_process_zero():
         processor.save_pretrained(training.output_dir)

@@ -300,6 +300,30 @@ class TestSupervisedCollator:
             with pytest.raises(ValueError, match=fault):
                 collator([{**toy_rows[0], "completion": completion}])
 
+    def test_a_video_gone_bad_costs_its_row_the_loss(self, toy_processor, toy_rows, clips, tmp_path, caplog):
+        said = [{"role": "assistant", "content": "red"}]
+        rows = [{**row, "completion": said} for row in toy_rows[:2]]
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024), max_bad_rows=1.0)
+        model = toy.make_model(toy_processor).eval()
+        for path in (tmp_path / "gone.mp4", clips / "page.mp4", clips / "damaged.mp4"):
+            batch = collator([{**rows[0], "videos": [str(path)], "key": "bad", "frame_budget": 64}, rows[1]])
+            assert (batch["labels"][0] == -100).all() and (batch["labels"][1] != -100).any()
+            assert batch["attention_mask"][0].any() and torch.isfinite(model(**batch).loss)
+            assert str(path) in caplog.messages[-1] and "row 'bad' has no loss" in caplog.messages[-1]
+        assert collator.bad_rows == 3 and caplog.messages[-1].startswith("row 'bad' has no loss (3 of 6 so far)")
+        assert collator(rows)["labels"].ne(-100).any(1).all() and collator.bad_rows == 3
+
+    def test_more_bad_rows_than_allowed_end_it(self, toy_processor, toy_rows, clips):
+        good = {**toy_rows[0], "completion": "red"}
+        bad = {**good, "videos": [str(clips / "page.mp4")]}
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024), max_bad_rows=0.1)
+        collator([bad] * 3 + [good])  # too few were seen
+        for _ in range(6):
+            collator([good] * 4)
+        collator([good] * 2)
+        with pytest.raises(RuntimeError, match="4 of 31 rows .* more than `max_bad_rows` 10%; the last: .*web page"):
+            collator([bad])
+
     def test_too_long_is_refused_with_the_need(self, toy_processor, toy_rows):
         collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024), max_length=100)
         with pytest.raises(ValueError, match=r"needs \d+ tokens, more than max_length 100"):

@@ -39,10 +39,12 @@ class TestPlay:
         assert rates[4]["accuracy"] == 0.0
 
     def test_what_one_row_breaks_costs_that_row(self, engine, collator, toy_rows):
-        broken = {**toy_rows[1], "prompt": [{"role": "user", "content": None}]}
-        records = play_safely(rollout(), engine, collator, [toy_rows[0], broken, toy_rows[2]], 64)
-        assert [bool(r["error"]) for r in records] == [False, True, False]
-        assert "Error" in records[1]["error"] and records[1]["score"] is None
+        for prompt in ([{"role": "user", "content": None}], [], None, 5, [None]):
+            broken = {**toy_rows[1], "prompt": prompt}
+            records = play_safely(rollout(), engine, collator, [toy_rows[0], broken, toy_rows[2]], 64)
+            assert [bool(r["error"]) for r in records] == [False, True, False]
+            assert "Error" in records[1]["error"] and records[1]["score"] is None
+            assert records[1]["question"] == str(prompt)
 
     def test_watching(self, engine, collator, toy_rows):
         seen = []

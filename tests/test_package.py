@@ -18,7 +18,9 @@ ROOMS = {
     "trainer": (
         "anchors chat collator config engines forest judge metrics rewards rollout seeds settings trainable video"
     ),
-    "evaluation": "anchors answers collator data engines metrics prompts rewards rollout seeds settings video",
+    "evaluation": (
+        "anchors answers collator data engines messages metrics prompts rewards rollout seeds settings video"
+    ),
     "rollout": "anchors chat engines episode parser prompts seeds tools video",
     "forest": "engines",
     "episode": "engines seeds tools video",
