@@ -45,7 +45,7 @@ class Arguments:
     )
     max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
     train_vision: bool = field(default=False, metadata={"help": "Whether the vision tower is trained too."})
-    max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
+    max_bad_rows: float = field(default=0.05, metadata={"help": "Share of rows that may be bad, or go bad."})
     toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
     toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
     toy_faults: float = field(default=0.15, metadata={"help": "Share of closing tags missing in toy conversations."})

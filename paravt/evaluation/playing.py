@@ -86,6 +86,9 @@ def failed(row: dict, question: str, error: str | None) -> dict:
     }
 
 
+FIELDS = tuple(failed({}, "", None))  # of every record
+
+
 def play_safely(rollout, engine, collator, rows: Sequence[dict], max_completion_length: int) -> list[dict]:
     """[`play`], and if it fails, once more row by row: what one row breaks costs that row only."""
     try:
