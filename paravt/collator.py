@@ -2,7 +2,9 @@
 
 import copy
 import hashlib
+import logging
 import math
+import reprlib
 from collections.abc import Callable, Sequence
 from itertools import islice
 from unittest.mock import patch
@@ -15,10 +17,14 @@ from . import video
 from .chat import Chat
 from .engines.features import Picture, image_features
 from .forest import pack_conversations
+from .messages import RowError, read_messages, read_prompt
 from .prompts import frame_parts, offers_tool, subagent_messages, system_prompt, video_header
 from .settings import RolloutSettings
 from .tools import video_names
 from .video import VideoError
+
+
+logger = logging.getLogger(__name__)
 
 
 def frame_budget(seed: int, epoch: int, key: str, budgets: Sequence[int]) -> int:
@@ -36,7 +42,8 @@ class FrameBudgetCollator(TrainerCallback):
     FrameBudgetCollator(trainer.processing_class).attach(trainer)
     ```
 
-    A row has `prompt` (messages with `<video>` in the text) and `videos` (paths, or `{"video": path}`), and may have
+    A row has `prompt` (messages with `<video>` in the text) and `videos` (paths, or `{"video": path}`), both in any
+    shape that [`~data.load_rows`] reads, and may have
     `key` (what identifies it), `frame_budget` (a fixed K) and `window` (start and end of the crop that a sub-agent
     sees). A system message is kept, with the schema of `crop_video` added where it has none. Texts lose control
     tokens, but not tags such as `<think>`. Frames are lazy: they decode when they are first looked at, once for all
@@ -69,6 +76,8 @@ class FrameBudgetCollator(TrainerCallback):
         backend: str = "pyav",
         snap: bool = False,
     ):
+        if not budgets or any(k < 1 for k in budgets):
+            raise ValueError(f"`budgets` must be a list of positive integers, got {budgets!r}")
         self.chat = Chat(processor)
         self.budgets, self.seed, self.max_pixels, self.tools = list(budgets), seed, max_pixels, tools
         self.backend, self.snap = backend, snap
@@ -158,9 +167,9 @@ class FrameBudgetCollator(TrainerCallback):
 
     def prepare(self, row: dict) -> dict:
         """The row with `prompt`, `images`, `question`, resolved `videos` and the drawn `frame_budget`."""
-        question, videos = _question(row), _paths(row)
-        row = {**row, "question": self.chat.strip_control_tokens(question), "images": [], "video_error": None}
-        row["key"] = row_key(row)
+        messages, videos = _read(row)
+        row = {**row, "prompt": messages, "images": [], "video_error": None, "key": row_key(row)}
+        row["question"] = self.chat.strip_control_tokens(_question(messages))
         row["frame_budget"] = row.get("frame_budget") or frame_budget(self.seed, self.epoch, row["key"], self.budgets)
         try:
             row["videos"] = [video.local_path(path) for path in videos]
@@ -194,7 +203,7 @@ class FrameBudgetCollator(TrainerCallback):
         ]
 
     def _messages(self, row: dict, clips: list[video.Clip]) -> list[dict]:
-        messages = [{"role": m["role"], "content": self.chat.strip_control_tokens(_text(m))} for m in row["prompt"]]
+        messages = [{**m, "content": self.chat.strip_control_tokens(m["content"])} for m in row["prompt"]]
         if messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": system_prompt(tools=self.tools)})
         elif self.tools and not offers_tool(messages[0]["content"]):
@@ -220,23 +229,53 @@ class FrameBudgetCollator(TrainerCallback):
 
 def row_key(row: dict) -> str:
     """What identifies a row: its `key`, or its question and the paths of its videos."""
-    return row.get("key") or f"{_question(row)}|{_paths(row)}"
+    if row.get("key"):
+        return row["key"]
+    messages, videos = _read(row)
+    return f"{_question(messages)}|{videos}"
 
 
-def _question(row: dict) -> str:
-    return " ".join(_text(m) for m in row["prompt"] if m["role"] == "user").replace("<video>", "").strip()
+def question_of(row: dict) -> str:
+    """What the user messages of a row ask."""
+    return _question(_read(row)[0])
 
 
-def _paths(row: dict) -> list[str]:
-    videos = row.get("videos") if row.get("videos") is not None else []
-    return [video["video"] if isinstance(video, dict) else video for video in videos]
+def decode(rows: list[dict]) -> list[video.Clip]:
+    """
+    Decodes the distinct clips of prepared rows, all at once, and returns them. A clip that fails spoils its rows only:
+    they say so in `video_error`, and have grey frames.
+    """
+    clips_of = [
+        {id(frame.clip): frame.clip for frame in row.get("images") or [] if isinstance(frame, video.LazyFrame)}
+        for row in rows
+    ]
+    clips = {key: clip for row_clips in clips_of for key, clip in row_clips.items()}
+    video.prefetch(clips.values())
+    errors = {}
+    for key, clip in clips.items():
+        try:
+            clip.load()
+        except VideoError as error:
+            clip.fill()
+            errors[key] = str(error)
+    for row, row_clips in zip(rows, clips_of, strict=True):
+        broken = [errors[key] for key in row_clips if key in errors]
+        if broken:
+            row["video_error"] = broken[0]
+    return list(clips.values())
 
 
-def _text(message: dict) -> str:
-    content = message["content"]
-    if isinstance(content, str):
-        return content
-    return "".join(p.get("text") or ("<video>" if "video" in (p.get("type") or "") else "") for p in content)
+def _read(row: dict) -> tuple[list[dict], list[str]]:
+    """The messages and the paths of a row. Raises [`RowError`], which shows them as they are."""
+    try:
+        return read_prompt(row)
+    except RowError as error:
+        given = {name: row.get(name) for name in ("prompt", "videos")}
+        raise RowError(f"{error}, in a row with {reprlib.repr(given)}") from None
+
+
+def _question(messages: list[dict]) -> str:
+    return " ".join(m["content"] for m in messages if m["role"] == "user").replace("<video>", "").strip()
 
 
 class SupervisedCollator:
@@ -244,7 +283,8 @@ class SupervisedCollator:
     Batches of finished conversations for [`~trl.SFTTrainer`], made of the token segments of a rollout: the prompt and
     what stands between turns carry no loss, what the assistant wrote does.
 
-    A row is one of [`FrameBudgetCollator`] with `completion`: assistant and tool messages in turn.
+    A row is one of [`FrameBudgetCollator`] with `completion`: assistant and tool messages in turn. One whose video has
+    gone bad keeps its place, and carries no loss.
 
     Args:
         collator ([`FrameBudgetCollator`]):
@@ -253,6 +293,8 @@ class SupervisedCollator:
             Whether turns begin with the tokens that a rollout places there.
         max_length (`int`, *optional*):
             Longest row in tokens; a longer one is a `ValueError`.
+        max_bad_rows (`float`, *optional*, defaults to `0.05`):
+            Share of rows with a bad video up to which training goes on, once 20 rows were seen.
         rope (`Callable`, *optional*):
             Gives positions, as [`~engines.features.Tower.rope`] of the model. With it a batch is one sequence without
             padding, in which what all rows begin with is there once; the model must have learned it from
@@ -264,18 +306,36 @@ class SupervisedCollator:
         collator: FrameBudgetCollator,
         think_prefix: bool = True,
         max_length: int | None = None,
+        max_bad_rows: float = 0.05,
         rope: Callable | None = None,
     ):
-        self.collator, self.max_length, self.rope = collator, max_length, rope
+        self.collator, self.max_length, self.max_bad_rows, self.rope = collator, max_length, max_bad_rows, rope
         self.chat = Chat(collator.chat.processor, think_prefix)
+        # Rows seen, and bad ones among them: in shared memory, for workers of a loader.
+        self._counts = torch.zeros(2, dtype=torch.long).share_memory_()
+
+    @property
+    def bad_rows(self) -> int:
+        """Rows so far that carried no loss, for their videos had gone bad."""
+        return int(self._counts[1])
+
+    def _count(self, prepared: list[dict]) -> None:
+        bad = [row for row in prepared if row["video_error"]]
+        self._counts += torch.tensor([len(prepared), len(bad)])
+        seen, failed = self._counts.tolist()
+        for row in bad:
+            logger.warning("row %r has no loss (%d of %d so far): %s", row["key"], failed, seen, row["video_error"])
+        if bad and failed > self.max_bad_rows * seen and seen >= 20:
+            raise RuntimeError(
+                f"{failed} of {seen} rows so far had a bad video, more than `max_bad_rows` {self.max_bad_rows:.0%}; "
+                f"the last: {bad[-1]['video_error']}"
+            )
 
     def encode(self, row: dict) -> tuple[list[int], list[int], list]:
         """Token ids and mask (1 on what the assistant wrote) of a row, (T,), and its images."""
         return self._encode(row, self.collator.prepare(row))
 
     def _encode(self, row: dict, prepared: dict) -> tuple[list[int], list[int], list]:
-        if prepared["video_error"]:
-            raise VideoError(str(prepared["videos"]), prepared["video_error"])
         frames = iter(prepared["images"])
         messages = [
             {**m, "content": [{**p, "image": next(frames)} if p["type"] == "image" else p for p in m["content"]]}
@@ -284,12 +344,13 @@ class SupervisedCollator:
         ids, images = self.chat.prompt(messages)
         mask, pending = [0] * len(ids), []
         prefix = "" if row.get("window") is not None else self.chat.prefix_text
-        for message in row["completion"]:
+        completion, _ = read_messages(row.get("completion"), "completion")
+        for message in completion:
             if message["role"] != "assistant":
-                content = self.chat.strip_added_tokens(_text(message))
+                content = self.chat.strip_added_tokens(message["content"])
                 pending.append({"role": message["role"], "content": content, "name": "crop_video"})
                 continue
-            text = _text(message)
+            text = message["content"]
             placed = self.chat.ids_between_turns(pending) if pending else []
             # The prefix has the tokens of a rollout; it is learned, so that a run without it starts alike.
             start = self.chat.prefix if prefix and text.startswith(prefix) else []
@@ -298,17 +359,29 @@ class SupervisedCollator:
             ids, mask, pending = ids + placed + written, mask + [0] * len(placed) + [1] * len(written), []
         if not any(mask):
             raise ValueError(f"row {row.get('key')!r} has no assistant text to learn from")
+        if prepared["video_error"]:
+            mask = [0] * len(ids)
         if self.max_length and len(ids) > self.max_length:
             raise ValueError(f"row {row.get('key')!r} needs {len(ids)} tokens, more than max_length {self.max_length}")
         return ids, mask, images
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
-        processor = self.chat.processor
-        encoded = [self._encode(*pair) for pair in zip(rows, self.collator(rows), strict=True)]
+        prepared = self.collator(rows)
+        clips = decode(prepared)
+        self._count(prepared)
+        encoded = [self._encode(*pair) for pair in zip(rows, prepared, strict=True)]
         images = [image for _, _, row_images in encoded for image in row_images]
-        features = image_features(processor.image_processor, images) if images else {}
+        features = image_features(self.chat.processor.image_processor, images) if images else {}
+        for clip in clips:
+            if clip.stand_in:  # the next epoch may find the file again
+                clip.release()
         if self.rope:
-            return self._packed(encoded, features)
+            return self._packed(encoded, features.get("image_grid_thw", torch.empty(0, 3))) | features
+        return self._padded(encoded) | features
+
+    def _padded(self, encoded: list[tuple[list[int], list[int], list]]) -> dict[str, torch.Tensor]:
+        """The rows one under the other, padded to the longest."""
+        processor = self.chat.processor
         width = max(len(ids) for ids, _, _ in encoded)
         pad = processor.tokenizer.pad_token_id
         ids = torch.tensor([i + [pad] * (width - len(i)) for i, _, _ in encoded])  # (B, T)
@@ -320,16 +393,15 @@ class SupervisedCollator:
             "labels": ids.masked_fill(mask == 0, -100),
             "mm_token_type_ids": (ids == processor.image_token_id).long(),
         }
-        return batch | features
+        return batch
 
-    def _packed(self, encoded: list[tuple[list[int], list[int], list]], features: dict[str, torch.Tensor]) -> dict:
-        """The batch as one sequence of T tokens: what the model takes."""
+    def _packed(self, encoded: list[tuple[list[int], list[int], list]], grids: torch.Tensor) -> dict:
+        """The rows as one sequence of T tokens."""
         ids, learned, images = zip(*encoded, strict=True)
         merged = self.chat.processor.image_processor.merge_size**2  # patches of a token
-        grids = iter(features["image_grid_thw"].tolist() if features else ())
+        grids = iter(grids.tolist())
         pictures = [
             [Picture(b"", tuple(grid), math.prod(grid) // merged) for grid in islice(grids, len(row))]
             for row in images
         ]
-        forest = pack_conversations(ids, learned, pictures, self.chat.processor.image_token_id, self.rope)
-        return forest.inputs() | features
+        return pack_conversations(ids, learned, pictures, self.chat.processor.image_token_id, self.rope).inputs()

@@ -256,7 +256,7 @@ def pack_conversations(
     common = os.path.commonprefix([list(row) for row in ids])
     ends = [
         len(common),
-        *(list(row).index(1) for row in learned),
+        *(list(row).index(1) for row in learned if 1 in row),
         *(row.index(image_token) for row in ids if image_token in row),
     ]
     shared = max(1, min(ends))

@@ -9,9 +9,10 @@ from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 from transformers.utils.generic import strtobool
 
+from .messages import read_messages
 from .prompts import INSTRUCTIONS
 
 
@@ -60,17 +61,29 @@ class RolloutSettings:
 
     @classmethod
     def load(cls, folder: str) -> "RolloutSettings | None":
-        """Those saved in a folder or hub repository; `None` if there are none."""
+        """
+        Those saved in a folder or hub repository; `None` if there are none.
+
+        Raises:
+            `ValueError`: if it is neither, or the settings are none.
+        """
         path = os.path.join(folder, FILE)
         if not os.path.isdir(folder):
             try:
                 path = hf_hub_download(folder, FILE)
             except EntryNotFoundError:
                 return None
+            except (HFValidationError, HfHubHTTPError) as error:
+                raise ValueError(f"{folder!r} is no folder, and no repository of the hub: {error}") from None
         if not os.path.exists(path):
             return None
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            try:
+                found = json.load(file)
+            except ValueError as error:
+                raise ValueError(f"{path} is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} must have an object of settings, got {found!r}")
         unknown = sorted(found.keys() - {one.name for one in fields(cls)})
         if unknown:
             raise ValueError(f"{path} has settings {unknown}, which this version of paravt does not know")
@@ -122,11 +135,10 @@ def _legal(one: Field) -> str:
 
 def prompt_of(row: dict) -> str:
     """The system message of a row, or the instructions that rows without one are given."""
-    first = next(iter(row.get("prompt") or []), None)
-    if not isinstance(first, dict) or first["role"] != "system":
+    if not row.get("prompt"):
         return INSTRUCTIONS
-    content = first["content"]
-    return content if isinstance(content, str) else "".join(part.get("text") or "" for part in content)
+    first = read_messages(row["prompt"], "prompt")[0][0]
+    return first["content"] if first["role"] == "system" else INSTRUCTIONS
 
 
 def settings_of(

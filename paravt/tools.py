@@ -1,9 +1,12 @@
 """The one tool, `crop_video`: what a call asks for becomes a window of one of the row's own videos."""
 
 import math
+import reprlib
 from dataclasses import dataclass
+from itertools import count
 
 from . import video
+from .messages import RowError, read_videos
 from .parser import ToolCall, ToolCallError, build_call, parse_seconds, parse_tool_calls, render_tool_call
 
 
@@ -53,15 +56,15 @@ def resolve(call: ToolCall, videos: list[str], fps: float = 1.0, max_frames: int
     if start >= duration or end <= 0:
         raise ToolError(f"Seconds {start:g} to {end:g} are outside the video. {lasts}")
     shown = max(0.0, start), min(duration, end)
-    count = max(1, min(max_frames, math.floor((shown[1] - shown[0]) * fps + 0.5)))
-    times = video.choose_times(path, count, *shown)
+    frames = max(1, min(max_frames, math.floor((shown[1] - shown[0]) * fps + 0.5)))
+    times = video.choose_times(path, frames, *shown)
     return Crop(path, *shown, tuple(times), "" if shown == (start, end) else f" {lasts}")
 
 
 def video_names(paths: list[str]) -> list[str]:
     """
     What each of a row's videos is called in prompts and calls: its base name, with as many folders before it as tell
-    it from the others; a file that is listed again has its number after it.
+    it from the others; a file that is listed again has a number after it. No two have the same name.
     """
     parts = [path.split("/") for path in paths]
     length = dict.fromkeys(paths, 1)
@@ -70,8 +73,13 @@ def video_names(paths: list[str]) -> list[str]:
         while length[path] < len(own) and any(other[-length[path] :] == own[-length[path] :] for other in others):
             length[path] += 1
     names = ["/".join(own[-length[path] :]) for path, own in zip(paths, parts, strict=True)]
-    before = [names[:i].count(name) for i, name in enumerate(names)]
-    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
+    taken = set(names)
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            free = (f"{name} ({number})" for number in count(2))
+            names[i] = next(new for new in free if new not in taken)
+            taken.add(names[i])
+    return names
 
 
 def _choose(name: str | None, videos: list[str]) -> str:
@@ -102,10 +110,14 @@ class CropVideo:
     def __init__(self, fps: float = 1.0, max_frames: int = 16, max_pixels: int = 50176):
         self._fps, self._max_frames, self._max_pixels, self._videos = fps, max_frames, max_pixels, []
 
-    def reset(self, videos: list | None = None, **row) -> None:
-        """Takes the videos of a row, paths or `{"video": path}`. No other file can be opened."""
-        videos = [] if videos is None else videos
-        self._videos = [str(v["video"] if isinstance(v, dict) else v) for v in videos]
+    def reset(self, videos: object = None, **row) -> None:
+        """
+        Takes the videos of a row, in any shape that [`~messages.read_videos`] reads. No other file can be opened.
+        """
+        try:
+            self._videos = read_videos(videos)
+        except RowError as error:
+            raise ValueError(f"{error}: {reprlib.repr(videos)}") from None
 
     def crop_video(self, video_path: str, start_time: float, end_time: float) -> list:
         """

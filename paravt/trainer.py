@@ -23,7 +23,7 @@ from trl import GRPOTrainer, is_conversational, prepare_multimodal_messages
 from .anchors import REASONS, Fault, first_fault, structural_credit
 from .bad_rows import BadRows, keep_of_last, length_metrics, scales_of_means
 from .chat import Chat, prepare_processor
-from .collator import FrameBudgetCollator
+from .collator import FrameBudgetCollator, decode
 from .config import ParaGRPOConfig, check_generation
 from .engines.features import FAMILIES, Picture, Tower, reuse_features
 from .engines.transformers import TransformersEngine
@@ -53,7 +53,7 @@ from .rollout import ParallelRollout
 from .seeds import kept_generators
 from .settings import RolloutSettings
 from .trainable import check_vision, freeze_vision, warn_of_dropout, with_targets
-from .video import Clip, LazyFrame, VideoError, prefetch
+from .video import LazyFrame
 from .video.timeline import MULTIPLE
 
 
@@ -265,7 +265,10 @@ class ParaGRPOTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs):
         mode = "train" if self.model.training else "eval"
         start = time.perf_counter()
-        clips = self._decode(inputs)
+        clips = decode(inputs)
+        for row in inputs if self._own else ():
+            if not row.get("videos"):
+                row["video_error"] = "the row names no video"
         self._leave_out_bad_rows(mode, inputs)
         if clips:
             self._metrics[mode]["video/decode_seconds"].append(time.perf_counter() - start)
@@ -582,34 +585,6 @@ class ParaGRPOTrainer(GRPOTrainer):
         self._pictures[mode] = []
         for tower in self._towers:
             tower.forget(but=(picture for rows in self._pictures.values() for row in rows for picture in row))
-
-    # -------------------------------------------------------------------------------------------------------- videos
-
-    def _decode(self, inputs: list[dict]) -> list[Clip]:
-        """
-        Decodes the distinct clips of the generation batch, all at once, and returns them. A clip that fails spoils its
-        rows only: they say so in `video_error`, and have grey frames.
-        """
-        clips_of = [
-            {id(frame.clip): frame.clip for frame in row.get("images") or [] if isinstance(frame, LazyFrame)}
-            for row in inputs
-        ]
-        clips = {key: clip for row_clips in clips_of for key, clip in row_clips.items()}
-        prefetch(clips.values())
-        errors = {}
-        for key, clip in clips.items():
-            try:
-                clip.load()
-            except VideoError as error:
-                clip.fill()
-                errors[key] = str(error)
-        for row, row_clips in zip(inputs, clips_of, strict=True):
-            broken = [errors[key] for key in row_clips if key in errors]
-            if broken:
-                row["video_error"] = broken[0]
-            if self._own and not row.get("videos"):
-                row["video_error"] = "the row names no video"
-        return list(clips.values())
 
     # ------------------------------------------------------------------------------------------------------ bad rows
 

@@ -53,7 +53,7 @@ class Arguments:
     )
     max_pixels: int = field(default=50176, metadata={"help": "Largest area of a frame, in pixels."})
     train_vision: bool = field(default=False, metadata={"help": "Whether the vision tower is trained too."})
-    max_bad_rows: float = field(default=0.05, metadata={"help": "Share of bad rows up to which the run goes on."})
+    max_bad_rows: float = field(default=0.05, metadata={"help": "Share of rows that may be bad, or go bad."})
     toy_folder: str = field(default="toy", metadata={"help": "Where the toy videos are written."})
     toy_videos: int = field(default=240, metadata={"help": "Number of toy videos."})
     toy_faults: float = field(default=0.15, metadata={"help": "Share of closing tags missing in toy conversations."})
@@ -208,7 +208,7 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
     collator = FrameBudgetCollator(processor, arguments.frame_budgets, training.seed, arguments.max_pixels)
     training.dataset_kwargs = {"skip_prepare_dataset": True}
     training.remove_unused_columns = False
-    batches = SupervisedCollator(collator, max_length=training.max_length)
+    batches = SupervisedCollator(collator, max_length=training.max_length, max_bad_rows=arguments.max_bad_rows)
     packs, training.packing = training.packing, False  # TRL's own packing is for text
     trainer = Trainer(
         model,
@@ -228,6 +228,8 @@ def main(arguments: Arguments, training: Training, model_config: ModelConfig) ->
         batches.rope = learn_packing(trainer.model, processor)
     checkpoint = find_checkpoint(training.resume_from_checkpoint, training.output_dir, PartialState().print)
     trainer.train(resume_from_checkpoint=checkpoint)
+    if batches.bad_rows:
+        print(f"{batches.bad_rows} times a row had no loss, for its video had gone bad")
     trainer.save_model(training.output_dir)
     if trainer.is_world_process_zero():
         processor.save_pretrained(training.output_dir)

@@ -165,6 +165,42 @@ class TestFrameBudgetCollator:
         assert sum(part["type"] == "image" for m in bad["prompt"] for part in m["content"]) == 1
         assert copy.deepcopy(grey) is grey and pickle.loads(pickle.dumps(grey)).size == grey.size
 
+    def test_rows_are_read_in_every_shape(self, toy_processor, clips):
+        path, collator = str(clips / "cfr.mp4"), FrameBudgetCollator(toy_processor, [4])
+        (plain,) = collator([row(path, "<video>What?")])
+        part = {"type": "video", "video": path, "text": "What?"}
+        for shape in (
+            {"prompt": "<video>What?", "videos": path},
+            {"prompt": "<video>What?", "videos": {"path": path}},
+            {"prompt": "What?", "videos": [[path]]},
+            {"prompt": json.dumps([{"role": "user", "content": "<video>What?"}]), "videos": json.dumps([path])},
+            {"prompt": [{"role": "user", "content": part}]},
+            {"prompt": [{"role": "user", "content": [{"type": "video"}, {"type": "text", "value": "What?"}]}]}
+            | {"videos": [{"video": {"url": path}}]},
+        ):
+            (out,) = collator([shape])
+            assert text_of(out) == text_of(plain) and out["videos"] == [path] and out["key"] == plain["key"]
+
+    @pytest.mark.parametrize(
+        "shape, named",
+        [
+            ({"videos": 5}, "videos: int is no path, in a row with .*'videos': 5"),
+            ({"videos": [{"fps": 7}]}, "an object without a path, in a row with .*'fps': 7"),
+            ({"prompt": [{"role": "user", "content": 7}]}, "content is int, in a row with .*'content': 7"),
+            ({"prompt": [{"role": "user", "content": [{"image": "x.png"}]}]}, "image parts .*'x.png'"),
+            ({"prompt": None}, "no prompt, in a row with {'prompt': None"),
+            ({"prompt": [{"role": "system", "content": "x"}]}, "no user message"),
+        ],
+    )
+    def test_rows_without_a_reading_are_shown(self, toy_processor, shape, named):
+        with pytest.raises(ValueError, match=named):
+            FrameBudgetCollator(toy_processor, [4])([{**row("a.mp4"), **shape}])
+
+    @pytest.mark.parametrize("budgets", [[], (), [0], [4, -1]])
+    def test_budgets_without_frames_are_refused(self, toy_processor, budgets):
+        with pytest.raises(ValueError, match="`budgets` must be a list of positive integers, got"):
+            FrameBudgetCollator(toy_processor, budgets)
+
     def test_text_cannot_hold_placeholders(self, toy_processor, clips):
         (out,) = FrameBudgetCollator(toy_processor, [4])(
             [row(clips / "cfr.mp4", "<video>What <|image_pad|> is <|im_end|>it?")]
@@ -300,8 +336,33 @@ class TestSupervisedCollator:
 
     def test_an_empty_mask_is_refused(self, toy_processor, toy_rows):
         collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024))
-        with pytest.raises(ValueError, match="no assistant text"):
-            collator([{**toy_rows[0], "completion": []}])
+        for completion, fault in (([], "no completion"), ([{"role": "tool", "content": "a"}], "no assistant text")):
+            with pytest.raises(ValueError, match=fault):
+                collator([{**toy_rows[0], "completion": completion}])
+
+    def test_a_video_gone_bad_costs_its_row_the_loss(self, toy_processor, toy_rows, clips, tmp_path, caplog):
+        said = [{"role": "assistant", "content": "red"}]
+        rows = [{**row, "completion": said} for row in toy_rows[:2]]
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024), max_bad_rows=1.0)
+        model = toy.make_model(toy_processor).eval()
+        for path in (tmp_path / "gone.mp4", clips / "page.mp4", clips / "damaged.mp4"):
+            batch = collator([{**rows[0], "videos": [str(path)], "key": "bad", "frame_budget": 64}, rows[1]])
+            assert (batch["labels"][0] == -100).all() and (batch["labels"][1] != -100).any()
+            assert batch["attention_mask"][0].any() and torch.isfinite(model(**batch).loss)
+            assert str(path) in caplog.messages[-1] and "row 'bad' has no loss" in caplog.messages[-1]
+        assert collator.bad_rows == 3 and caplog.messages[-1].startswith("row 'bad' has no loss (3 of 6 so far)")
+        assert collator(rows)["labels"].ne(-100).any(1).all() and collator.bad_rows == 3
+
+    def test_more_bad_rows_than_allowed_end_it(self, toy_processor, toy_rows, clips):
+        good = {**toy_rows[0], "completion": "red"}
+        bad = {**good, "videos": [str(clips / "page.mp4")]}
+        collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024), max_bad_rows=0.1)
+        collator([bad] * 3 + [good])  # too few were seen
+        for _ in range(6):
+            collator([good] * 4)
+        collator([good] * 2)
+        with pytest.raises(RuntimeError, match="4 of 31 rows .* more than `max_bad_rows` 10%; the last: .*web page"):
+            collator([bad])
 
     def test_too_long_is_refused_with_the_need(self, toy_processor, toy_rows):
         collator = SupervisedCollator(FrameBudgetCollator(toy_processor, [4], max_pixels=1024), max_length=100)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paravt.data import RowError, load_rows, normalise, read_options
+from paravt.data import load_rows, normalise, read_options
+from paravt.messages import RowError
 from paravt.rewards import accuracy_reward
 
 
@@ -56,7 +57,7 @@ class TestRows:
         ] == ["1.0 - 2.5"]
 
     def test_bad_rows_are_counted_by_cause(self, clips, tmp_path):
-        rows = [rl_row("cfr.mp4")] * 90 + [
+        rows = [rl_row("cfr.mp4")] * 99 + [
             rl_row("missing.mp4"),
             rl_row("missing2.mp4"),
             rl_row("page.mp4"),
@@ -64,21 +65,23 @@ class TestRows:
             rl_row("cfr.mp4", "mcq", "E"),
             rl_row("cfr.mp4", "tvg", "5 - 5"),
             rl_row("cfr.mp4", "tvg", "50 - 60"),
+            rl_row("cfr.mp4", "tvg", [-1, 5]),
             rl_row("cfr.mp4", "oe", ""),
             {"videos": []},
             {**rl_row("cfr.mp4"), "videos": None},
         ]
         said = []
         found = load_rows(save(rows, tmp_path / "a.jsonl"), video_root=str(clips), max_bad=0.1, report=said.append)
-        assert len(found) == 90
+        assert len(found) == 99
         for cause in (
-            "10 of 100 rows left out",
+            "11 of 110 rows left out",
             "2 x video not found",
             "1 x video a web page, not a video",
             "question_type 'essay'",
             "none of the choices",
             "no interval",
             "starts after the end",
+            "starts before the video",
             "no answer",
             "no prompt",
             "no videos",
@@ -126,65 +129,19 @@ def truth(kind, answer, **columns):
 
 
 class TestShapes:
-    @pytest.mark.parametrize(
-        "videos, paths",
-        [
-            ("/v/a.mp4", ["/v/a.mp4"]),
-            ('["/v/a.mp4", "/v/b.mp4"]', ["/v/a.mp4", "/v/b.mp4"]),
-            ('{"video": "/v/a.mp4"}', ["/v/a.mp4"]),
-            ({"video": "/v/a.mp4"}, ["/v/a.mp4"]),
-            ({"path": "/v/a.mp4", "bytes": None}, ["/v/a.mp4"]),
-            ([{"video": "/v/a.mp4", "fps": None}, "/v/b.mp4", None], ["/v/a.mp4", "/v/b.mp4"]),
-            (np.array(["/v/a.mp4", "/v/b.mp4"]), ["/v/a.mp4", "/v/b.mp4"]),
-            ([["/v/a.mp4"]], ["/v/a.mp4"]),
-            ("/v/[1] a.mp4", ["/v/[1] a.mp4"]),
-            ("[1].mp4", ["[1].mp4"]),
-            ({"type": "video_url", "video_url": {"url": "/v/a.mp4"}}, ["/v/a.mp4"]),
-        ],
-    )
-    def test_videos(self, videos, paths):
-        assert question(videos=videos)["videos"] == paths
-
-    def test_one_video_in_a_column_of_its_own(self):
+    def test_the_reading_of_messages_is_shared(self):
+        row = question(prompt=json.dumps([{"role": "user", "content": [{"type": "video", "video": "/v/b.mp4"}, "a"]}]))
+        assert row["prompt"] == [{"role": "user", "content": "<video>a"}] and row["videos"] == ["/v/a.mp4"]
         assert question(videos=None, video="/v/b.mp4")["videos"] == ["/v/b.mp4"]
+        for videos in (None, [], "", " ", [None]):
+            with pytest.raises(RowError, match="no videos"):
+                question(videos=videos)
 
-    @pytest.mark.parametrize("videos", [None, [], "", " ", [None], {"fps": 1}, 5, [5], b"/v/a.mp4", [{"bytes": b"x"}]])
-    def test_no_videos(self, videos):
-        with pytest.raises(RowError, match="videos"):
-            question(videos=videos)
-
-    @pytest.mark.parametrize(
-        "content, text",
-        [
-            ("What?", "What?"),
-            (["What?"], "What?"),
-            (["<video>", "What?"], "<video>What?"),
-            ({"type": "text", "text": "What?"}, "What?"),
-            ([{"type": "text", "text": "What?", "video": None}, None], "What?"),
-            ([{"type": "video"}, {"type": "text", "text": "What?"}], "<video>What?"),
-            ([{"text": "What?"}], "What?"),
-            (np.array([{"type": "text", "text": "What?"}]), "What?"),
-            (None, ""),
-            ([], ""),
-        ],
-    )
-    def test_contents(self, content, text):
-        assert question(prompt=[{"role": "user", "content": content}])["prompt"] == [{"role": "user", "content": text}]
-
-    @pytest.mark.parametrize(
-        "content", [5, [5], [["What?"]], {"type": "audio", "audio": "a.wav"}, [{"type": "text", "text": ["x"]}], b"x"]
-    )
-    def test_contents_that_have_no_reading(self, content):
-        with pytest.raises(RowError, match="message"):
-            question(prompt=[{"role": "user", "content": content}])
-
-    def test_prompts(self):
-        message = {"role": "user", "content": "What?"}
-        for prompt in ("What?", message, [message], json.dumps([message]), str([message]), np.array([message])):
-            assert question(prompt=prompt)["prompt"] == [message]
-        for prompt in (None, "", [], 5, "[{", [None], ["What?"], [{"role": "robot", "content": "x"}]):
-            with pytest.raises(RowError):
-                question(prompt=prompt)
+    @pytest.mark.parametrize("images", ["a.png", ["a.png"], [{"bytes": b"x", "path": None}]])
+    def test_pictures_beside_the_video_are_a_cause(self, images):
+        with pytest.raises(RowError, match="images are not supported"):
+            question(images=images)
+        assert question(images=[])["prompt"] == question(images=[{"bytes": None, "path": None}])["prompt"]
 
     def test_the_last_question_is_asked_with_the_turns_before_it(self):
         turns = [
@@ -302,6 +259,31 @@ class TestShapes:
         assert row["answer"] == text
         said = ["<answer>2 - 5</answer>"]
         assert accuracy_reward(said, **{k: [row[k]] for k in ("answer", "question_type", "options")}) == [1]
+
+    @pytest.mark.parametrize(
+        "answer, text",
+        [
+            ([1e-7, 3], "0.0 - 3.0"),
+            ([-0.0, 3], "0.0 - 3.0"),
+            ([-1e-9, 3], "0.0 - 3.0"),
+            ([0.00012345, 3], "0.0001 - 3.0"),
+            ([[1e-7, 3], [4, 5.00000001]], "[[0.0, 3.0], [4.0, 5.0]]"),
+            ([2, 1e6], "2.0 - 1000000.0"),
+        ],
+    )
+    def test_any_window_is_written_as_it_is_read(self, answer, text):
+        assert truth("tvg", answer)["answer"] == text and truth("tvg", text)["answer"] == text
+
+    @pytest.mark.parametrize(
+        "answer", [[-1, 5], ["-1", "5"], {"start": -1, "end": 5}, [[-1, 5], [6, 7]], "[[6, 7], [-1, 5]]"]
+    )
+    def test_a_window_before_the_video_is_a_cause(self, answer):
+        with pytest.raises(RowError, match="the interval starts before the video"):
+            truth("tvg", answer)
+
+    def test_a_window_of_no_length_is_a_cause(self):
+        with pytest.raises(RowError, match="the interval is empty"):
+            truth("tvg", [1e-9, 1e-8])
 
     @pytest.mark.parametrize("answer", [[None, 5], [5, 2], "soon", {}, 5, None, "", [2, 5, 7], b"2 - 5"])
     def test_no_window(self, answer):

@@ -5,9 +5,10 @@ import pytest
 
 from paravt import FrameBudgetCollator, ParallelRollout, toy
 from paravt.engines import load_engine
-from paravt.engines.checkpoints import find_checkpoint, merge, resolve_model
+from paravt.engines.checkpoints import find_checkpoint, is_merged, merge, resolve_model, weights_fingerprint
 from paravt.engines.transformers import TransformersEngine
 from paravt.evaluation import Records, measure, play, play_safely
+from paravt.evaluation.playing import FIELDS, failed
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +40,12 @@ class TestPlay:
         assert rates[4]["accuracy"] == 0.0
 
     def test_what_one_row_breaks_costs_that_row(self, engine, collator, toy_rows):
-        broken = {**toy_rows[1], "prompt": [{"role": "user", "content": None}]}
-        records = play_safely(rollout(), engine, collator, [toy_rows[0], broken, toy_rows[2]], 64)
-        assert [bool(r["error"]) for r in records] == [False, True, False]
-        assert "Error" in records[1]["error"] and records[1]["score"] is None
+        for prompt in ([{"role": "user", "content": None}], [], None, 5, [None]):
+            broken = {**toy_rows[1], "prompt": prompt}
+            records = play_safely(rollout(), engine, collator, [toy_rows[0], broken, toy_rows[2]], 64)
+            assert [bool(r["error"]) for r in records] == [False, True, False]
+            assert "Error" in records[1]["error"] and records[1]["score"] is None
+            assert records[1]["question"] == str(prompt)
 
     def test_watching(self, engine, collator, toy_rows):
         seen = []
@@ -119,6 +122,18 @@ class TestRecords:
             f"line 2 of {path} is damaged: its question is asked again"
         ] * 2  # once for each time that the file was opened
 
+    @pytest.mark.parametrize("lacking", [*FIELDS, "settings"])
+    def test_a_line_that_lacks_a_field_is_damaged(self, tmp_path, lacking):
+        path = str(tmp_path / "records.jsonl")
+        records = Records(path, self.SETTINGS, fields=FIELDS)
+        for key in ("a", "b"):
+            records.add(failed({"key": key}, "What?", None))
+        lines = [json.loads(line) for line in open(path, encoding="utf-8")]
+        lines[1].pop(lacking)
+        with open(path, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        assert list(Records(path, self.SETTINGS, fields=FIELDS).done) == ["a"]
+
     def test_ranks_have_files_of_their_own(self, tmp_path):
         path = str(tmp_path / "records.jsonl")
         first, second = Records(path, self.SETTINGS), Records(path, self.SETTINGS, rank=1)
@@ -181,6 +196,52 @@ class TestFindCheckpoint:
             with pytest.raises(ValueError, match="is no whole checkpoint"):
                 self.find(path, tmp_path)
 
+    @pytest.mark.parametrize(
+        "name",
+        ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin", "global_step4/bf16_optim_states.pt"],
+    )
+    def test_state_that_is_cut_is_half_written(self, tmp_path, name):
+        import torch
+
+        folder = self.checkpoint(tmp_path, 4)
+        path = tmp_path / "checkpoint-4" / name
+        path.parent.mkdir(exist_ok=True)
+        torch.save({"a": torch.zeros(1000)}, path)
+        assert self.find("true", tmp_path) == (folder, [])
+        for size in (path.stat().st_size - 100, 1000, 0):
+            os.truncate(path, size)
+            assert self.find("true", tmp_path)[0] is None
+        torch.save({"a": torch.zeros(1000)}, path, _use_new_zipfile_serialization=False)
+        assert self.find("true", tmp_path) == (folder, [])
+
+
+class TestWeightsFingerprint:
+    def test_other_weights_under_the_same_path(self, toy_processor, tmp_path):
+        import shutil
+
+        import torch
+
+        model, base = toy.make_model(toy_processor, 1), str(tmp_path / "base")
+        model.save_pretrained(base)
+        first = weights_fingerprint(base)
+        shutil.copytree(base, tmp_path / "copy")
+        (tmp_path / "copy" / "notes.md").write_text("x")
+        assert weights_fingerprint(str(tmp_path / "copy")) == first
+        seen = {first}
+        for parameter in list(model.parameters())[::7]:
+            with torch.no_grad():
+                parameter.add_(1e-3)
+            model.save_pretrained(base)
+            seen.add(weights_fingerprint(base))
+        assert len(seen) == 1 + len(list(model.parameters())[::7])
+
+    def test_other_adapters_on_the_same_base(self, toy_checkpoint, tmp_path):
+        (tmp_path / "adapter_config.json").write_text("{}")
+        seen = {weights_fingerprint(toy_checkpoint), weights_fingerprint(toy_checkpoint, str(tmp_path))}
+        (tmp_path / "adapter_model.safetensors").write_bytes(b"a")
+        seen.add(weights_fingerprint(toy_checkpoint, str(tmp_path)))
+        assert len(seen) == 3
+
 
 class TestLoad:
     def test_adapters(self, toy_checkpoint, toy_processor, toy_rows, tmp_path):
@@ -236,6 +297,27 @@ class TestLoad:
         os.remove(os.path.join(folder, "merged_from.json"))  # killed before the end
         (tmp_path / "adapter" / "merged" / "model.safetensors").write_bytes(b"")
         assert weights(merge(base, adapter)) not in (first, second)
+
+    def test_a_merge_that_was_cut_off_is_done_again(self, toy_checkpoint, tmp_path, monkeypatch):
+        from peft import LoraConfig, get_peft_model
+        from transformers import Qwen3VLForConditionalGeneration
+
+        adapter, folder = str(tmp_path / "adapter"), str(tmp_path / "merged")
+        model = Qwen3VLForConditionalGeneration.from_pretrained(toy_checkpoint)
+        get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj"])).save_pretrained(adapter)
+        with monkeypatch.context() as patch:
+            save = Qwen3VLForConditionalGeneration.save_pretrained
+            patch.setattr(
+                Qwen3VLForConditionalGeneration, "save_pretrained", lambda self, path: (save(self, path), 1 / 0)
+            )
+            with pytest.raises(ZeroDivisionError):
+                merge(toy_checkpoint, adapter, folder)
+        assert os.path.exists(os.path.join(folder, "model.safetensors")) and not is_merged(
+            toy_checkpoint, adapter, folder
+        )
+        os.makedirs(os.path.join(folder, "old"))
+        assert merge(toy_checkpoint, adapter, folder) == folder and is_merged(toy_checkpoint, adapter, folder)
+        assert not os.path.exists(os.path.join(folder, "old"))
 
     def test_a_folder_of_something_else_is_not_merged_into(self, toy_checkpoint, tmp_path):
         (tmp_path / "adapter_config.json").write_text("{}")

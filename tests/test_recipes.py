@@ -160,6 +160,42 @@ class TestSupervisedOptions:
         with pytest.raises(ValueError, match="more than max_length 20"):
             self.losses(sft, tmp_path, max_length=20)
 
+    def test_a_video_that_vanishes_costs_its_row_the_loss(self, sft, clips, toy_checkpoint, tmp_path, capsys, caplog):
+        from trl import ModelConfig
+
+        shutil.copy(clips / "cfr.mp4", tmp_path / "gone.mp4")
+        rows = [{"messages": CONVERSATION}, {"messages": CONVERSATION, "videos": ["gone.mp4"]}]
+        (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        shutil.copy(clips / "cfr.mp4", tmp_path / "cfr.mp4")
+        arguments = sft.Arguments(str(tmp_path / "rows.jsonl"), video_root=str(tmp_path), max_pixels=1024)
+        arguments.frame_budgets, load = [4], sft.data.load_rows
+
+        def load_and_lose(*args, **kwargs):
+            found = load(*args, **kwargs)
+            os.remove(tmp_path / "gone.mp4")
+            return found
+
+        training = sft.Training(
+            str(tmp_path / "out"),
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            max_steps=4,
+            per_device_train_batch_size=1,  # half of the steps have no other row
+            report_to="none",
+            save_strategy="no",
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sft.data, "load_rows", load_and_lose)
+            sft.main(arguments, training, ModelConfig(toy_checkpoint, dtype="float32"))
+        assert "2 times a row had no loss" in capsys.readouterr().out
+        assert sum("gone.mp4: not found" in message for message in caplog.messages) == 2
+        from safetensors.torch import load_file
+
+        old, new = (load_file(os.path.join(f, "model.safetensors")) for f in (toy_checkpoint, tmp_path / "out"))
+        changed = [not old[name].equal(new[name]) for name in new if name in old]
+        assert any(changed) and all(tensor.isfinite().all() for tensor in new.values())
+
 
 class TestIgnored:
     """Options that would have no effect are refused before anything is loaded."""

@@ -11,7 +11,7 @@ from test_trainer import config, spread
 from paravt import FrameBudgetCollator, ParaGRPOConfig, ParaGRPOTrainer, ParallelRollout
 from paravt.evaluation import measure_trainer
 from paravt.prompts import INSTRUCTIONS, offers_tool
-from paravt.settings import FILE, RolloutSettings, add_flags, given_flags, settings_of
+from paravt.settings import FILE, RolloutSettings, add_flags, given_flags, prompt_of, settings_of
 
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -87,6 +87,25 @@ class TestRolloutSettings:
         (tmp_path / FILE).write_text(json.dumps({"crop_frames": 8, "depth": 3}))
         with pytest.raises(ValueError, match=r"settings \['depth'\], which this version"):
             RolloutSettings.load(str(tmp_path))
+
+    @pytest.mark.parametrize("text, said", [("", "is not JSON"), ("[1]", r"an object of settings, got \[1\]")])
+    def test_a_file_that_has_no_settings_is_named(self, tmp_path, text, said):
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(ValueError, match=f"{FILE} .*{said}"):
+            RolloutSettings.load(str(tmp_path))
+
+    def test_a_folder_that_is_not_there_is_named(self, tmp_path):
+        for name in (str(tmp_path / "gone"), "./gone", "a/b/c"):
+            with pytest.raises(ValueError, match=f"'{name}' is no folder, and no repository of the hub"):
+                RolloutSettings.load(name)
+
+    def test_the_prompt_of_a_row_in_every_shape(self):
+        user = {"role": "user", "content": "What?"}
+        for system in (SYSTEM, {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}):
+            for prompt in ([system, user], json.dumps([system, user])):
+                assert prompt_of({"prompt": prompt}) == "Be brief."
+        for row in ({}, {"prompt": None}, {"prompt": "What?"}, {"prompt": [user]}):
+            assert prompt_of(row) == INSTRUCTIONS
 
 
 class TestSettingsOf:

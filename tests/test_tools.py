@@ -16,6 +16,9 @@ class TestVideoNames:
             (["/x/a/v.mp4", "/y/a/v.mp4", "/x/a/w.mp4"], ["x/a/v.mp4", "y/a/v.mp4", "w.mp4"]),
             (["v.mp4", "a/v.mp4"], ["v.mp4", "a/v.mp4"]),
             (["/v/a.mp4", "/v/a.mp4"], ["a.mp4", "a.mp4 (2)"]),
+            (["/v/a.mp4", "/v/a.mp4", "/w/a.mp4 (2)"], ["a.mp4", "a.mp4 (3)", "a.mp4 (2)"]),
+            (["/v/a.mp4", "/w/a.mp4 (2)", "/v/a.mp4", "/v/a.mp4"], ["a.mp4", "a.mp4 (2)", "a.mp4 (3)", "a.mp4 (4)"]),
+            (["a/v.mp4"] * 2 + ["b/v.mp4"] * 2, ["a/v.mp4", "a/v.mp4 (2)", "b/v.mp4", "b/v.mp4 (2)"]),
             ([], []),
         ],
     )
@@ -59,6 +62,18 @@ class TestCropVideo:
         assert tool.crop_video("cfr.mp4", 8.0, 9.0)[2]["image"].size == (192, 96)
         with pytest.raises(ToolError, match="names no video"):
             self.windows([clips / "cfr.mp4", other], 1.0, 2.0)
+
+    def test_the_videos_of_a_row_in_every_shape(self, clips):
+        path, tool = str(clips / "cfr.mp4"), CropVideo()
+        for videos in (path, [path], [[path]], {"video": path}, [{"path": path}], json.dumps([{"video": path}])):
+            tool.reset(videos=videos, prompt="What?")
+            assert [part["type"] for part in tool.crop_video("cfr.mp4", 1.0, 2.0)] == ["text", "text", "image"]
+        for videos, said in ((5, "int is no path: 5"), ([{"fps": 7}], r"without a path: \[{'fps': 7}\]")):
+            with pytest.raises(ValueError, match=said):
+                tool.reset(videos=videos)
+        tool.reset()
+        with pytest.raises(ToolError, match="no video 'cfr.mp4'"):
+            tool.crop_video("cfr.mp4", 1.0, 2.0)
 
     def test_two_videos_of_one_name_can_both_be_called(self, tmp_path):
         paths = []

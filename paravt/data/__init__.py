@@ -1,10 +1,9 @@
 """Rows of other people's files: read, checked, counted by what is wrong with them, and given one shape."""
 
-import ast
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,17 +12,13 @@ from datasets import Dataset
 from ..answers import QUESTION_TYPES
 from ..answers.choices import ALPHABET, extract_choice, option_texts
 from ..answers.intervals import read_windows, write_windows
+from ..messages import RowError, is_blank, kind_of, read_prompt, structured
 from ..video import VideoError, probe_many
 from .files import SourceRow, read_rows
 
 
 OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s*(\S.*?)\s*$", re.MULTILINE)
-ROLES = ("system", "user", "assistant", "tool")
 MAX_CAUSES = 12  # that a summary lists
-
-
-class RowError(ValueError):
-    """What is wrong with a row."""
 
 
 @dataclass
@@ -125,15 +120,13 @@ def normalise(row: object, key: str, video_root: str | None = None, supervised: 
     of which the best one counts, are a JSON list. Raises [`RowError`].
     """
     if not isinstance(row, Mapping):
-        raise RowError(f"the row is {_kind(row)}, not an object")
-    column = "messages" if supervised else "prompt"
-    messages, inline = _read_messages(row.get(column), column)
-    videos = _read_videos(row.get("videos")) or _read_videos(row.get("video")) or inline
+        raise RowError(f"the row is {kind_of(row)}, not an object")
+    messages, videos = read_prompt(row, "messages" if supervised else "prompt")
     if not videos:
         raise RowError("no videos")
+    if not is_blank(structured(row.get("images"), "images")):
+        raise RowError("images are not supported")
     common = {"key": str(row.get("id") or key), "videos": [_locate(video, video_root) for video in videos]}
-    if not any(message["role"] == "user" for message in messages):
-        raise RowError("no user message")
     read = {**common, **(_conversation(messages) if supervised else _question(row, messages))}
     try:
         json.dumps(read, ensure_ascii=False).encode()
@@ -158,7 +151,7 @@ def _question(row: Mapping, messages: list[dict]) -> dict:
         messages = messages[:-1]
     if messages[-1]["role"] != "user":
         raise RowError("the prompt does not end with a user message")
-    info = _structured(row.get("extra_info"), "extra_info")
+    info = structured(row.get("extra_info"), "extra_info")
     given = {name: value for name, value in info.items() if value is not None} if isinstance(info, Mapping) else {}
     info = {**row, **given}  # parquet pads objects with None
     kind = info.get("question_type")
@@ -177,130 +170,9 @@ def _question(row: Mapping, messages: list[dict]) -> dict:
     return {"prompt": messages, "answer": answer, "question_type": kind, "options": options}
 
 
-def _kind(value: object) -> str:
-    return "null" if value is None else type(value).__name__
-
-
 def _written(value: object) -> str:
     """A value as a question or an answer has it: 2.0, which a table may have made of 2, is 2."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _structured(value: object, name: str) -> object:
-    """JSON text, or Python's way of writing it, as what it says; arrays as lists; anything else as it is."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
-        return value
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(value)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            continue
-    raise RowError(f"{name}: not valid JSON")
-
-
-# ------------------------------------------------------------------------------------------------------------ messages
-
-
-def _read_messages(value: object, column: str) -> tuple[list[dict], list[str]]:
-    """Messages with text content, and the videos that stand in them."""
-    value = _structured(value, column)
-    if isinstance(value, Mapping):
-        value = [value]
-    if isinstance(value, str) and value.strip() and column == "prompt":
-        value = [{"role": "user", "content": value}]
-    if not isinstance(value, (list, tuple)) or not value:
-        raise RowError(f"no {column}")
-    inline: list[str] = []
-    return [_read_message(message, inline) for message in value], inline
-
-
-def _read_message(message: object, videos: list[str]) -> dict:
-    """A message with text content, videos in it turned into `<video>` and collected; tool calls into their text."""
-    if not isinstance(message, Mapping) or message.get("role") not in ROLES:
-        raise RowError("a message without a known role")
-    text = "".join(_read_part(part, videos) for part in _parts(message.get("content")))
-    calls = _structured(message.get("tool_calls"), "tool_calls")
-    if calls is not None and not isinstance(calls, (list, tuple, Mapping)):
-        raise RowError(f"tool_calls is {_kind(calls)}, not a list")
-    for call in [calls] if isinstance(calls, Mapping) else calls or []:
-        text += ("\n" if text else "") + _read_call(call)
-    return {"role": message["role"], "content": text}
-
-
-def _parts(content: object) -> Sequence:
-    """The parts of a message's content, which may be a text, one part, or a list of both."""
-    if isinstance(content, np.ndarray):
-        content = content.tolist()
-    if content is None:
-        return []
-    if isinstance(content, (str, Mapping)):
-        return [content]
-    if isinstance(content, (list, tuple)):
-        return [part for part in content if part is not None]
-    raise RowError(f"a message's content is {_kind(content)}")
-
-
-def _read_part(part: object, videos: list[str]) -> str:
-    """The text of a part of a message; `<video>` for a video, which is collected if its file is named here."""
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, Mapping):
-        raise RowError(f"a part of a message is {_kind(part)}")
-    kind = part.get("type")
-    if kind in ("video", "video_url") or (kind is None and part.get("video") is not None):
-        videos += _read_videos(part.get("video_url") or part.get("video"))
-        return "<video>"
-    if kind in ("image", "image_url"):
-        raise RowError("image parts are not supported")
-    text = part.get("text")
-    if isinstance(text, (str, int, float)):
-        return str(text)
-    if kind in ("text", None) and text is None:
-        return ""
-    raise RowError(f"a part of a message of type {str(kind)[:40]!r} without text")
-
-
-def _read_call(call: object) -> str:
-    """A tool call as the text that the model writes."""
-    function = call.get("function") or call if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping):
-        raise RowError("a tool call is no object")
-    arguments = _structured(function.get("arguments"), "arguments of a tool call")
-    if arguments is not None and not isinstance(arguments, Mapping):
-        raise RowError(f"the arguments of a tool call are {_kind(arguments)}")
-    arguments = {name: value for name, value in (arguments or {}).items() if value is not None}  # parquet pads
-    try:
-        body = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
-    except (TypeError, ValueError):
-        raise RowError("a tool call holds what JSON does not") from None
-    return f"<tool_call>\n{body}\n</tool_call>"
-
-
-# -------------------------------------------------------------------------------------------------------------- videos
-
-_PATHS = ("video", "path", "video_path", "url", "video_url")
-
-
-def _read_videos(value: object) -> list[str]:
-    """The paths of videos: one path, an object that has one, or a list of these, perhaps as JSON text."""
-    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
-        try:
-            value = _structured(value, "videos")
-        except RowError:
-            pass  # a name may begin with a bracket
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [value] if value.strip() else []
-    if isinstance(value, (list, tuple)):
-        return [path for video in value for path in _read_videos(video)]
-    if isinstance(value, Mapping):
-        return next((paths for name in _PATHS if (paths := _read_videos(value.get(name)))), [])
-    raise RowError(f"videos: {_kind(value)} is no path")
 
 
 def _locate(video: str, root: str | None) -> str:
@@ -319,7 +191,7 @@ def read_options(value: object) -> list[str] | None:
     with or without their letters, of pairs or of objects, as an object by letter or number, as two lists, as JSON
     text, or as lines. Raises [`RowError`].
     """
-    value = _structured(value, "options")
+    value = structured(value, "options")
     if isinstance(value, str):
         value = [line for line in value.splitlines() if line.strip()]
         if len(value) == 1:
@@ -327,7 +199,7 @@ def read_options(value: object) -> list[str] | None:
     if isinstance(value, Mapping):
         value = _options_by_letter(value)
     if value is not None and not isinstance(value, (list, tuple)):
-        raise RowError(f"the options are {_kind(value)}")
+        raise RowError(f"the options are {kind_of(value)}")
     options = [_read_option(option) for option in value or []]
     while options and options[-1] is None:  # parquet pads
         options.pop()
@@ -344,7 +216,7 @@ def read_options(value: object) -> list[str] | None:
 def _options_by_letter(options: Mapping) -> list:
     """An object of options as a list of texts with their letters: by letter, by number, or in two lists."""
     columns = [next((options[name] for name in names if name in options), None) for names in (_LABELS, _TEXTS)]
-    columns = [_structured(column, "options") for column in columns]
+    columns = [structured(column, "options") for column in columns]
     if all(isinstance(column, (list, tuple)) for column in columns):
         if len(columns[0]) != len(columns[1]):
             raise RowError("the options have as many letters as texts")
@@ -363,7 +235,7 @@ def _read_option(option: object) -> str | None:
     if isinstance(option, (list, tuple)) and len(option) == 2:
         option = {"label": option[0], "text": option[1]}
     if not isinstance(option, Mapping):
-        raise RowError(f"an option is {_kind(option)}")
+        raise RowError(f"an option is {kind_of(option)}")
     given = {name: value for name, value in option.items() if value is not None}
     text = next((given[name] for name in _TEXTS if name in given), None)
     label = next((given[name] for name in _LABELS if name in given), None)
@@ -398,7 +270,7 @@ def _read_truths(value: object, kind: str) -> list[str] | object:
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     for truth in values:
         if not isinstance(truth, (str, bool, int, float, type(None))):
-            raise RowError(f"the answer is {_kind(truth)}")
+            raise RowError(f"the answer is {kind_of(truth)}")
     truths = [_written(truth) for truth in values if truth is not None and truth == truth]  # NaN is no answer either
     truths = [truth for truth in truths if truth.strip()]
     if not truths:
@@ -428,6 +300,13 @@ def _letter_of(truth: str, labels: str, options: list[str] | None) -> str | None
 
 def _read_windows(truth: object) -> str:
     try:
-        return write_windows(read_windows(truth))
+        windows = read_windows(truth)
     except ValueError:
         raise RowError("the answer is no interval") from None
+    # What is smaller is written with an exponent, which no interval has.
+    windows = [(round(start, 4), round(end, 4)) for start, end in windows]
+    if any(start < 0 for start, _ in windows):
+        raise RowError("the interval starts before the video")
+    if any(start == end for start, end in windows):
+        raise RowError("the interval is empty")
+    return write_windows([(start + 0.0, end) for start, end in windows])  # -0.0 is 0.0

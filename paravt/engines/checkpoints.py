@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from glob import escape, glob
 
@@ -71,18 +72,30 @@ def find_checkpoint(asked: str | bool | None, output_dir: str, report: Callable[
 
 
 def _is_whole(folder: str) -> bool:
-    """Whether a checkpoint was written to its end: the trainer's state comes last, and weights have their length."""
-    from safetensors import SafetensorError, safe_open
-
+    """Whether a checkpoint was written to its end: the trainer's state comes last, and no file in it is cut."""
     try:
         with open(os.path.join(folder, "trainer_state.json"), encoding="utf-8") as file:
             json.load(file)
-        for path in glob(os.path.join(escape(folder), "*.safetensors")):
-            with safe_open(path, framework="pt"):
-                pass
-    except (OSError, ValueError, SafetensorError):
+    except (OSError, ValueError):
         return False
-    return True
+    return not any(map(_is_cut, filter(os.path.isfile, glob(os.path.join(escape(folder), "**"), recursive=True))))
+
+
+def _is_cut(path: str) -> bool:
+    """Whether a file of weights or of state is shorter than it says."""
+    from safetensors import SafetensorError, safe_open
+
+    if path.endswith(".safetensors"):
+        try:
+            with safe_open(path, framework="pt"):
+                return False
+        except (OSError, SafetensorError):
+            return True
+    if not path.endswith((".pt", ".pth", ".bin", ".distcp")):
+        return False
+    with open(path, "rb") as file:
+        head = file.read(2)
+    return not head or (head == b"PK" and not zipfile.is_zipfile(path))  # torch saves zip files; older ones are none
 
 
 # --------------------------------------------------------------------------------------------------------------- merge
@@ -93,7 +106,8 @@ MERGED_FROM = "merged_from.json"
 def merge(base: str, adapter: str, folder: str | None = None) -> str:
     """
     Writes the model with its adapter merged, for what takes whole checkpoints, and returns the folder: `merged` in the
-    adapter's if not given. What is there already is used again if it was made of the same base and the same adapter.
+    adapter's if not given. What is there already is used again if it was made of the same base and the same adapter,
+    and a merge that was cut off is done again.
 
     Raises:
         `ValueError`: if `folder` holds something else.
@@ -108,9 +122,10 @@ def merge(base: str, adapter: str, folder: str | None = None) -> str:
     marker = os.path.join(folder, MERGED_FROM)
     if not ours and not os.path.exists(marker) and os.path.isdir(folder) and os.listdir(folder):
         raise ValueError(f"{folder!r} is neither empty nor a merged model")
-    shutil.rmtree(folder, ignore_errors=True)
     policy = AutoModelForImageTextToText.from_pretrained(base, dtype="auto")
-    PeftModel.from_pretrained(policy, adapter).merge_and_unload().save_pretrained(folder)
+    policy = PeftModel.from_pretrained(policy, adapter).merge_and_unload()
+    _empty(folder, marker)
+    policy.save_pretrained(folder)
     AutoProcessor.from_pretrained(base).save_pretrained(folder)
     settings = RolloutSettings.load(adapter)
     if settings is not None:
@@ -118,6 +133,17 @@ def merge(base: str, adapter: str, folder: str | None = None) -> str:
     with open(marker, "w", encoding="utf-8") as file:  # last: it says that all is written
         json.dump(_origin(base, adapter), file)
     return folder
+
+
+def _empty(folder: str, marker: str) -> None:
+    """Empties a folder but for the marker, which is written first, empty: it tells half a merge from other folders."""
+    os.makedirs(folder, exist_ok=True)
+    open(marker, "w").close()
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.path != marker:
+            os.remove(entry.path)
 
 
 def is_merged(base: str, adapter: str, folder: str) -> bool:
@@ -155,6 +181,37 @@ def base_fingerprint(base: str) -> str:
         stat = os.stat(path)
         digest.update(f"{os.path.basename(path)}/{stat.st_size}/{stat.st_mtime_ns}".encode())
     return digest.hexdigest()
+
+
+def weights_fingerprint(base: str, adapter: str | None = None) -> str:
+    """
+    What tells the weights of a policy from others under the same path: a piece of each tensor of the base model, or
+    its commit on the hub, and the files of the adapter. A copy of the same weights has the same one.
+    """
+    files = sorted(glob(os.path.join(escape(base), "*.safetensors"))) if os.path.isdir(base) else []
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files:
+        digest.update(_tensor_pieces(path))
+    if not files:
+        digest.update(base_fingerprint(base).encode())
+    if adapter is not None:
+        digest.update(adapter_fingerprint(adapter).encode())
+    return digest.hexdigest()
+
+
+def _tensor_pieces(path: str) -> bytes:
+    """A hash of the header of a safetensors file, and of up to 4 KiB from the middle of each tensor."""
+    digest = hashlib.blake2b()
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = file.read(size)
+        digest.update(header)
+        for name, tensor in sorted(json.loads(header).items()):
+            if name != "__metadata__":
+                start, end = tensor["data_offsets"]
+                file.seek(8 + size + max(start, (start + end) // 2 - 2048))
+                digest.update(file.read(min(end - start, 4096)))
+    return digest.digest()
 
 
 def trainable(model: str, revision: str = "main") -> str:

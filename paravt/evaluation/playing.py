@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 
 from trl import prepare_multimodal_messages
 
-from .. import video
 from ..anchors import first_fault
 from ..answers import assistant_turns, final_answer
-from ..collator import FrameBudgetCollator
+from ..collator import FrameBudgetCollator, decode, question_of
 from ..engines import Engine
+from ..messages import RowError
 from ..rewards import accuracy_reward
 from ..rollout import ParallelRollout
-from ..video import VideoError
 
 
 def play(
@@ -34,9 +33,8 @@ def play(
     """
     start = time.perf_counter()
     prepared = collator(list(rows))
-    clips = {id(frame.clip): frame.clip for row in prepared for frame in row["images"]}
-    video.prefetch(clips.values())
-    places = [i for i, row in enumerate(prepared) if not row["video_error"] and _readable(row)]
+    clips = decode(prepared)
+    places = [i for i, row in enumerate(prepared) if not row["video_error"]]
     live = [prepared[i] for i in places]
     prompts = [prepare_multimodal_messages(row["prompt"], images=row["images"]) for row in live]
     told = None if watch is None else lambda i, message: watch(places[i], message)
@@ -61,7 +59,7 @@ def play(
             "parseable": fault is None,
             "fault": None if fault is None else {name: getattr(fault, name) for name in ("reason", "turn", "place")},
         }
-    for clip in clips.values():
+    for clip in clips:
         clip.release()
     return [
         failed(row, row["question"], row["video_error"]) | found.get(id(row), {}) | {"seconds": seconds}
@@ -88,14 +86,7 @@ def failed(row: dict, question: str, error: str | None) -> dict:
     }
 
 
-def _readable(row: dict) -> bool:
-    """Whether the row's frames decode; if not, the row says why."""
-    try:
-        for frame in row["images"]:
-            frame.clip.load()
-    except VideoError as error:
-        row["video_error"] = str(error)
-    return not row["video_error"]
+FIELDS = tuple(failed({}, "", None))  # of every record
 
 
 def play_safely(rollout, engine, collator, rows: Sequence[dict], max_completion_length: int) -> list[dict]:
@@ -105,4 +96,12 @@ def play_safely(rollout, engine, collator, rows: Sequence[dict], max_completion_
     except Exception as error:  # whatever it is, a run of thousands of questions goes on, and says which failed
         if len(rows) > 1:
             return [r for row in rows for r in play_safely(rollout, engine, collator, [row], max_completion_length)]
-        return [failed(rows[0], rows[0]["prompt"][-1]["content"], f"{type(error).__name__}: {error}")]
+        return [failed(rows[0], _asked(rows[0]), f"{type(error).__name__}: {error}")]
+
+
+def _asked(row: dict) -> str:
+    """The question of a row, or what stands in its place."""
+    try:
+        return question_of(row)
+    except RowError:
+        return str(row.get("prompt"))

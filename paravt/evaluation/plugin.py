@@ -21,9 +21,10 @@ from ..answers import extract_choice, parse_interval, score_answer
 from ..collator import FrameBudgetCollator
 from ..data import OPTION
 from ..engines import load_engine
+from ..engines.checkpoints import resolve_model, weights_fingerprint
 from ..rollout import ParallelRollout
 from ..settings import settings_of
-from .playing import failed, play_safely
+from .playing import FIELDS, failed, play_safely
 from .records import Records
 
 
@@ -109,6 +110,7 @@ class ParaVT(lmms):
         self.settings = {
             "model": pretrained,
             "adapter": adapter,
+            "weights": weights_fingerprint(*resolve_model(pretrained, adapter)),
             "engine": engine,
             "dtype": dtype,
             **asdict(self.asked_with),
@@ -118,7 +120,7 @@ class ParaVT(lmms):
             self.accelerator = Accelerator(cpu=cpu)
             device = device or str(self.accelerator.device)
         self.batch_size, self.tasks = int(batch_size), tasks or {}
-        self.records = Records(records, self.settings, self._rank) if records else None
+        self.records = Records(records, self.settings, self._rank, (*FIELDS, "official_answer")) if records else None
         engine_args = json.loads(engine_args) if isinstance(engine_args, str) else engine_args
         max_pixels = self.asked_with.max_pixels
         self.engine = load_engine(

@@ -4,6 +4,7 @@ import glob
 import json
 import logging
 import os
+from collections.abc import Sequence
 
 
 logger = logging.getLogger(__name__)
@@ -12,18 +13,20 @@ logger = logging.getLogger(__name__)
 class Records:
     """
     Records on disk, a JSON line each, written as soon as there is one: a killed run goes on where it was. A line that
-    was cut by a crash is dropped; one that is damaged otherwise is reported, and its question asked again, as is that
-    of a record that failed; its next line counts.
+    was cut by a crash is dropped; one that is damaged otherwise, or lacks a field, is reported, and its question asked
+    again, as is that of a record that failed; its next line counts.
 
     Args:
         path (`str`): The file. With several ranks each writes its own, with its rank in the name.
         settings (`dict`): What made the records; kept in every line. Lines made with other settings are refused.
         rank (`int`): The rank of this process.
+        fields (`Sequence[str]`): What a whole record has; `id` and `error` are always among it.
     """
 
-    def __init__(self, path: str, settings: dict, rank: int = 0):
+    def __init__(self, path: str, settings: dict, rank: int = 0, fields: Sequence[str] = ()):
         stem, end = os.path.splitext(path)
         self.path = path if rank == 0 else f"{stem}.{rank}{end}"
+        self.fields = {"id", "error", "settings", *fields}
         self.settings = json.loads(json.dumps(settings))
         self.done: dict[str, dict] = {}
         self.damaged: set[tuple[str, int]] = set()  # file and line
@@ -47,13 +50,22 @@ class Records:
         if whole < len(data) and path == self.path:
             os.truncate(path, whole)
         for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
-            record = _parse(line)
+            record = self._parse(line)
             if record is None:
                 self._report(path, number)
                 continue
             self._check_settings(record["settings"], path, number)
             if not record["error"] or self.done.get(record["id"], record)["error"]:
                 self.done[record["id"]] = record
+
+    def _parse(self, line: bytes) -> dict | None:
+        """The record of a line; `None` if the line is damaged."""
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        whole = isinstance(record, dict) and self.fields <= record.keys()
+        return record if whole and isinstance(record["settings"], dict) and isinstance(record["id"], str) else None
 
     def _report(self, path: str, number: int) -> None:
         if (path, number) not in self.damaged:
@@ -72,13 +84,3 @@ class Records:
         self.file.write(json.dumps(self.done[record["id"]], ensure_ascii=False) + "\n")
         self.file.flush()
         os.fsync(self.file.fileno())
-
-
-def _parse(line: bytes) -> dict | None:
-    """The record of a line; `None` if the line is damaged."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    whole = isinstance(record, dict) and isinstance(record.get("settings"), dict) and isinstance(record.get("id"), str)
-    return record if whole and "error" in record else None
