@@ -236,7 +236,7 @@ def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[b
                 break
             for frame in frames:
                 progress()
-                if frame.pts is None or frame.is_corrupt:
+                if frame.pts is None:
                     continue
                 shown = max(shown, frame.pts)
                 # Frames of later segments may come while the last of this one are waited for; of earlier ones, broken.
