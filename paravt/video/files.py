@@ -3,6 +3,7 @@
 import codecs
 import os
 import stat
+from collections import Counter
 
 import av
 
@@ -13,9 +14,9 @@ TEXT_CODECS = {"ansi", "bintext", "idf", "xbin"}  # decoders that draw text
 # Demuxers that open what a file names: other files, or addresses.
 FOLLOWERS = {"concat", "dash", "hls", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub"}
 DEMUXERS = ",".join(sorted(name for name in av.formats_available if not FOLLOWERS.intersection(name.split(","))))
-# Demuxers, and kinds of MP4, for pictures and animations.
-PICTURES = {"alias_pix", "apng", "brender_pix", "fits", "gif", "ico", "iff", "image2", "jpegxl_anim", "mjpeg"}
-PICTURES |= {"mjpeg_2000", "txd", "webp", "webp_anim"}
+# Demuxers, and brands of MP4, whose files of one frame are pictures.
+PICTURES = {"alias_pix", "brender_pix", "fits", "ico", "iff", "image2", "txd"}
+ANIMATIONS = {"apng", "gif", "jpegxl_anim", "mjpeg", "mjpeg_2000", "webp", "webp_anim"}
 PICTURE_BRANDS = {"avif", "avis", "heic", "heix", "hevc", "mif1", "msf1"}
 HEAD = 4096  # bytes that tell text from a video
 
@@ -84,7 +85,7 @@ def _open(path: str):
 def refusal(path: str, reason: str, *details: str) -> VideoError:
     """The error for a file of which nothing can be shown: `reason`, unless it begins as a web page or as text does."""
     head = _head(path)
-    if head.lstrip()[:1] == b"<":
+    if head.lstrip()[:1] == b"<" and b"\0" not in head:
         reason, details = "a web page, not a video", ()
     elif _is_text(head):
         reason, details = "text, not a video", ()
@@ -109,8 +110,8 @@ def _is_text(head: bytes) -> bool:
 
 def may_be_picture(container) -> bool:
     """Whether a file of this kind is a picture if it has a single frame."""
-    name = container.format.name
-    return name in PICTURES or name.endswith("_pipe") or container.metadata.get("major_brand") in PICTURE_BRANDS
+    name, brand = container.format.name, container.metadata.get("major_brand")
+    return name in PICTURES | ANIMATIONS or name.endswith("_pipe") or brand in PICTURE_BRANDS
 
 
 def _video_streams(path: str, container) -> list:
@@ -129,17 +130,19 @@ def _video_streams(path: str, container) -> list:
 
 
 def _longest(container, streams) -> int:
-    """Number of the stream whose packets span most time; the first of several."""
-    spans = {stream.index: [] for stream in streams}
+    """Number of the stream whose packets span most time; of several the one with most packets, or else the first."""
+    spans = {stream.index: (0.0, 0.0) for stream in streams}
+    counts = Counter()
     try:
         for packet in container.demux(streams):
             progress()
-            stamp = packet.dts if packet.pts is None else packet.pts
+            stamp, number = packet.dts if packet.pts is None else packet.pts, packet.stream.index
             if stamp is None or packet.is_discard:
                 continue
             begin, end = float(stamp * packet.time_base), float((stamp + (packet.duration or 0)) * packet.time_base)
-            span = spans[packet.stream.index] or [begin, end]
-            spans[packet.stream.index] = [min(span[0], begin), max(span[1], end)]
+            span = spans[number] if counts[number] else (begin, end)
+            spans[number] = min(span[0], begin), max(span[1], end)
+            counts[number] += 1
     except av.error.FFmpegError:
         pass  # a truncated file: what came before can be shown
-    return max(spans, key=lambda number: spans[number][1] - spans[number][0] if spans[number] else -1.0)
+    return max(spans, key=lambda number: (spans[number][1] - spans[number][0], counts[number]))
