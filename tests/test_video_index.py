@@ -340,14 +340,17 @@ class TestShortCut:
             return self.container.decode(self.number)
 
     class Frame:
-        def __init__(self, number, sound):
-            self.pts, self.sound, self.is_corrupt = 10 * number, sound, False
+        def __init__(self, number, sound, corrupt):
+            self.pts, self.sound, self.is_corrupt = 10 * number, sound, corrupt
 
     class Container:
-        """Seeks land where the test says, errors come where it says; frames come `delay` packets late."""
+        """
+        Seeks land where the test says, errors and frames that the decoder calls corrupt come where it says; frames
+        come `delay` packets late.
+        """
 
-        def __init__(self, keys, count, landings, errors, delay):
-            self.keys, self.count, self.errors, self.delay = keys, count, errors, delay
+        def __init__(self, keys, count, landings, errors, corrupt, delay):
+            self.keys, self.count, self.errors, self.corrupt, self.delay = keys, count, errors, corrupt, delay
             self.landings = landings  # `None`: where they should
             self.position, self.given, self.held, self.last, self.sound = 0, [], [], None, False
             self.codec_context, self.name = self, "mpeg4"  # a stream, too
@@ -372,7 +375,8 @@ class TestShortCut:
             if number in self.errors:
                 self.sound = False
                 raise av.error.InvalidDataError(1, "broken")
-            self.held.append(TestShortCut.Frame(number, self.sound))
+            self.sound = self.sound and number not in self.corrupt
+            self.held.append(TestShortCut.Frame(number, self.sound, number in self.corrupt))
             return [self.held.pop(0)] if len(self.held) > self.delay else []
 
     @settings(max_examples=300, deadline=None)
@@ -384,7 +388,8 @@ class TestShortCut:
         honest = data.draw(st.booleans())
         landings = None if honest else data.draw(st.lists(st.integers(0, count), max_size=30))
         errors = data.draw(st.sets(st.integers(0, count - 1), max_size=4))
-        container = self.Container(keys, count, landings, errors, data.draw(st.integers(0, 3)))
+        corrupt = data.draw(st.sets(st.integers(0, count - 1), max_size=4))
+        container = self.Container(keys, count, landings, errors, corrupt, data.draw(st.integers(0, 3)))
         segments = {}
         for number in wanted:
             key = max(key for key in keys if key <= number)
@@ -410,7 +415,7 @@ class TestShortCut:
         assert len(container.given) == len(set(container.given)) or not sought
         assert len(read) <= 2 * count + 2 * len(segments) + 2
         assert all(frame.sound for frame in delivered)
-        if honest and not errors:
+        if honest and not errors | corrupt:
             assert sought and not Delivery.missing
 
     def test_a_real_file_whose_seeks_go_astray(self, clips, monkeypatch):

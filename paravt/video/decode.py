@@ -235,8 +235,7 @@ def take_short_cut(container, stream, plan: Plan, delivery: Delivery) -> tuple[b
             if frames is None:
                 break
             for frame in frames:
-                progress()
-                if frame.pts is None or frame.is_corrupt:
+                if frame.pts is None:
                     continue
                 shown = max(shown, frame.pts)
                 # Frames of later segments may come while the last of this one are waited for; of earlier ones, broken.
@@ -294,15 +293,23 @@ class Way:
         self.stream.codec_context.skip_frame = "DEFAULT" if wanted else self.skip
         try:
             frames = packet.decode()
-            self.frames += len(frames)
-            return frames
         except av.error.FFmpegError:
-            if packet.pts is not None and packet.pts < self.begin:
-                return []  # it refers to frames before the key frame, and none that is wanted refers to it
+            if self._early(packet):
+                return []
             self.unbroken = set()
             return None
+        self.frames += len(frames)
+        if any(frame.is_corrupt and not self._early(frame) for frame in frames):
+            self.unbroken = set()
+            return None
+        return frames
+
+    def _early(self, shown) -> bool:
+        """Whether a packet or frame refers to frames before the key frame: none that is wanted refers to it."""
+        return shown.pts is not None and shown.pts < self.begin
 
     def _read(self):
+        progress()
         try:
             return next(self.packets, None)
         except av.error.FFmpegError:

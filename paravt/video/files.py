@@ -1,14 +1,23 @@
 """Files and the video streams in them: what can be opened, and why the rest cannot. Imports only PyAV."""
 
+import codecs
 import os
 import stat
+from collections import Counter
 
 import av
 
+from .workers import progress
 
-# Demuxers and decoders that make pictures of what is not a video.
-TEXT_CODECS = {"ansi", "bintext", "idf", "xbin"}
-STILL_BRANDS = ("avif", "heic", "heix", "mif1")  # of pictures in a container for videos
+
+TEXT_CODECS = {"ansi", "bintext", "idf", "xbin"}  # decoders that draw text
+# Demuxers that open what a file names: other files, or addresses.
+FOLLOWERS = {"concat", "dash", "hls", "imf", "rtp", "rtsp", "sap", "sdp", "vobsub"}
+DEMUXERS = ",".join(sorted(name for name in av.formats_available if not FOLLOWERS.intersection(name.split(","))))
+# Demuxers, and brands of MP4, whose files of one frame are pictures.
+PICTURES = {"alias_pix", "brender_pix", "fits", "ico", "iff", "image2", "txd"}
+ANIMATIONS = {"apng", "gif", "jpegxl_anim", "mjpeg", "mjpeg_2000", "webp", "webp_anim"}
+PICTURE_BRANDS = {"avif", "avis", "heic", "heix", "hevc", "mif1", "msf1"}
 HEAD = 4096  # bytes that tell text from a video
 
 
@@ -62,38 +71,47 @@ def open_stream(path: str, number: int | None = None):
 
 
 def _open(path: str):
-    size = check_file(path)[1]
-    with open(path, "rb") as file:
-        head = file.read(HEAD)
-    # Not left to the demuxers: some draw text as pictures, others follow the addresses in a playlist.
-    if head.lstrip()[:1] == b"<":
-        raise VideoError(path, f"a web page, not a video ({size} bytes)")
-    if _is_text(head):
-        raise VideoError(path, f"text, not a video ({size} bytes)")
+    check_file(path)
+    # An absolute path is never read as a protocol, whatever characters it holds, and no name as that of a sequence.
+    options = {"format_whitelist": DEMUXERS, "pattern_type": "none"}
     try:
-        # An absolute path is never read as a protocol, whatever characters it holds.
-        container = av.open(os.path.abspath(path), metadata_errors="ignore")
+        return av.open(os.path.abspath(path), metadata_errors="ignore", options=options)
     except (av.error.FFmpegError, OSError, ValueError) as error:
-        kind = "an incomplete or damaged MP4" if head[4:8] == b"ftyp" else "not a video, or damaged"
-        raise VideoError(path, f"cannot be opened ({size} bytes, {kind}: {error.strerror})") from None
-    name, brand = container.format.name, container.metadata.get("major_brand")
-    if name == "image2" or name.endswith("_pipe") or brand in STILL_BRANDS:
-        container.close()
-        raise VideoError(path, f"a picture, not a video ({size} bytes)")
-    return container
+        mp4 = _head(path)[4:8] == b"ftyp"
+        kind = "an incomplete or damaged MP4" if mp4 else "not a video, or damaged"
+        raise refusal(path, "cannot be opened", f"{kind}: {error.strerror}") from None
+
+
+def refusal(path: str, reason: str, *details: str) -> VideoError:
+    """The error for a file of which nothing can be shown: `reason`, unless it begins as a web page or as text does."""
+    head = _head(path)
+    if head.lstrip()[:1] == b"<" and b"\0" not in head:
+        reason, details = "a web page, not a video", ()
+    elif _is_text(head):
+        reason, details = "text, not a video", ()
+    return VideoError(path, f"{reason} ({', '.join([f'{os.path.getsize(path)} bytes', *details])})")
+
+
+def _head(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(HEAD)
 
 
 def _is_text(head: bytes) -> bool:
     """Whether a file begins as text does: UTF-16 with its mark, or UTF-8 without control characters."""
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return True
     try:
-        text = head.decode()
-    except UnicodeDecodeError as error:
-        if error.start < HEAD - 3:  # no character that the end of the head cuts in two
-            return False
-        text = head[: error.start].decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)  # its end may cut a character in two
+    except UnicodeDecodeError:
+        return False
     return all(character >= " " or character in "\t\n\v\f\r\x1a\x1b" for character in text)
+
+
+def may_be_picture(container) -> bool:
+    """Whether a file of this kind is a picture if it has a single frame."""
+    name, brand = container.format.name, container.metadata.get("major_brand")
+    return name in PICTURES | ANIMATIONS or name.endswith("_pipe") or brand in PICTURE_BRANDS
 
 
 def _video_streams(path: str, container) -> list:
@@ -102,26 +120,29 @@ def _video_streams(path: str, container) -> list:
     decodable = [stream for stream in streams if stream.codec_context is not None]
     if decodable and decodable[0].codec_context.codec.name not in TEXT_CODECS:
         return decodable
-    size, kinds = os.path.getsize(path), ", ".join(sorted({s.type for s in container.streams})) or "none"
+    kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
     container.close()
     if decodable:
-        raise VideoError(path, f"text, not a video ({size} bytes)")
+        raise refusal(path, "text, not a video")
     if streams:
-        raise VideoError(path, f"no decoder for its video stream ({size} bytes)")
-    raise VideoError(path, f"no video stream ({size} bytes, streams: {kinds})")
+        raise refusal(path, "no decoder for its video stream")
+    raise refusal(path, "no video stream", f"streams: {kinds}")
 
 
 def _longest(container, streams) -> int:
-    """Number of the stream whose packets span most time; the first of several."""
-    spans = {stream.index: [] for stream in streams}
+    """Number of the stream whose packets span most time; of several the one with most packets, or else the first."""
+    spans = {stream.index: (0.0, 0.0) for stream in streams}
+    counts = Counter()
     try:
         for packet in container.demux(streams):
-            stamp = packet.dts if packet.pts is None else packet.pts
+            progress()
+            stamp, number = packet.dts if packet.pts is None else packet.pts, packet.stream.index
             if stamp is None or packet.is_discard:
                 continue
             begin, end = float(stamp * packet.time_base), float((stamp + (packet.duration or 0)) * packet.time_base)
-            span = spans[packet.stream.index] or [begin, end]
-            spans[packet.stream.index] = [min(span[0], begin), max(span[1], end)]
+            span = spans[number] if counts[number] else (begin, end)
+            spans[number] = min(span[0], begin), max(span[1], end)
+            counts[number] += 1
     except av.error.FFmpegError:
         pass  # a truncated file: what came before can be shown
-    return max(spans, key=lambda number: spans[number][1] - spans[number][0] if spans[number] else -1.0)
+    return max(spans, key=lambda number: (spans[number][1] - spans[number][0], counts[number]))

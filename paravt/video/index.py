@@ -7,7 +7,6 @@ container without presentation times, a start in mid-GOP, a packet without a tim
 decoded once from its start, and what comes out is the index, with a checksum of each picture.
 """
 
-import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -19,13 +18,12 @@ import av
 import numpy as np
 
 from .bitstream import begins_cleanly, is_hidden
-from .files import VideoError, open_stream
+from .files import VideoError, may_be_picture, open_stream, refusal
 from .workers import progress
 
 
 CONTAINERS = ("mov,mp4", "matroska")  # presentation times for every packet, and seeks by an index
 CODECS = {"h264", "hevc", "vp8", "vp9", "libdav1d", "libaom-av1", "av1", "mjpeg", "prores"}  # a packet is a frame
-ANIMATIONS = ("gif", "apng", "webp", "jpegxl_anim")  # of one frame they are pictures
 REORDER = 32  # more frames than any decoder holds back
 LATE = 0.05  # share of frames that come out after a later one: fewer are accidents, more are a rule
 NEVER = -(2**62)  # before any time stamp
@@ -247,20 +245,12 @@ def _cuts(container, stream, parts: int) -> list[tuple[int, int, int]]:
 
 
 def _unusual(container, stream) -> str:
+    if may_be_picture(container):
+        return "a picture is no video"
     if not container.format.name.startswith(CONTAINERS):
         return f"the container {container.format.name} may lack presentation times"
     if stream.codec_context.codec.name not in CODECS:
         return f"a packet of {stream.codec_context.codec.name} need not be a frame"
-    return ""
-
-
-def _fault(codec: str, packet, last_dts: int) -> str:
-    if packet.is_corrupt or not packet.size:
-        return "an incomplete packet"
-    if packet.dts is not None and packet.dts <= last_dts:
-        return "decoding times that go back"
-    if codec in ("vp8", "vp9") and is_hidden(codec, memoryview(packet)):
-        return "a packet that is not shown"
     return ""
 
 
@@ -376,13 +366,21 @@ def decoded(container, stream) -> Iterator[tuple]:
 
 
 def checksum(frame) -> int:
-    """A checksum of a picture's planes."""
-    found = 0
-    for plane in frame.planes:
-        rows = np.frombuffer(plane, np.uint8)[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)
-        # What follows in a line is not the picture's.
-        found = zlib.crc32(np.ascontiguousarray(rows[:, : plane.width]), found)
-    return found
+    """A checksum of a picture: of all its planes, of which a palette is one."""
+    check = 0
+    for number, plane in enumerate(frame.planes):
+        lines = np.frombuffer(plane, np.uint8).reshape(plane.height, -1)
+        check = zlib.crc32(np.ascontiguousarray(lines[:, : _line_bytes(frame, number)]), check)
+    return check
+
+
+def _line_bytes(frame, number: int) -> int | None:
+    """Bytes of a line of a plane that are the picture's; what follows them is not. `None`: all, of a palette."""
+    bits = [8 * -(-part.bits // 8) for part in frame.format.components if part.plane == number]
+    if not bits:
+        return None
+    packed = all(part.plane == 0 for part in frame.format.components)
+    return -(-frame.planes[number].width * (frame.format.padded_bits_per_pixel if packed else sum(bits)) // 8)
 
 
 def index_by_decoding(path: str) -> Index:
@@ -392,7 +390,6 @@ def index_by_decoding(path: str) -> Index:
         codec, extradata = stream.codec_context.codec.name, stream.codec_context.extradata
         stamps, lengths, starts = [], [], []  # of packets: pts or None, duration; numbers of those that are starts
         frames, checks, picture = [], [], None  # (pts, dts) or None each
-        colours_stand_elsewhere = False  # in a palette that only the first packet may have
         for packet, found in decoded(container, stream):
             if packet.size:
                 if packet.is_keyframe and packet.pts is not None:
@@ -403,14 +400,13 @@ def index_by_decoding(path: str) -> Index:
                 frames.append((frame.pts, frame.dts))
                 checks.append(checksum(frame))
                 picture = picture or picture_of(frame)
-                colours_stand_elsewhere |= frame.format.name == "pal8"
         # A stream says nothing once its container is closed.
         rate, time_base = float(stream.average_rate or 25), stream.time_base
-        name, number = container.format.name, stream.index
-    if len(frames) == 1 and name in ANIMATIONS:
-        raise VideoError(path, f"a picture, not a video ({os.path.getsize(path)} bytes)")
+        name, number, still = container.format.name, stream.index, may_be_picture(container)
     if not frames:
-        raise VideoError(path, f"no frame can be decoded ({os.path.getsize(path)} bytes, {codec})")
+        raise refusal(path, "no frame can be decoded", codec)
+    if still and len(frames) == 1:
+        raise refusal(path, "a picture, not a video")
     checks = np.array(checks, np.uint32)
     if name == "mpeg" and all(stamp == (None, None) for stamp in frames):
         frames[0] = (0, 0)  # a cut may leave none; the rate is constant, and stands in the pictures' headers
@@ -419,8 +415,6 @@ def index_by_decoding(path: str) -> Index:
         info, none = _info(pts, 0, time_base, rate, picture, codec), np.zeros(0, np.int64)
         entry = np.full(len(pts), -1, np.int32)
         return Index(info, pts, none, entry, time_base, name, number, len(stamps), False, True, checks)
-    if colours_stand_elsewhere:
-        starts = []
     pts, order = np.unique(own, return_index=True)
     packets = np.array([NEVER if stamp is None else stamp for stamp in stamps], np.int64)
     starts = _unambiguous(packets, np.array(starts, np.int64))
