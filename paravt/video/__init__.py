@@ -8,6 +8,7 @@ In the process that asks:
 
 - `clips`: frames that decode together, and images that decode when they are looked at
 - `jobs`: what several clips want of a file, decoded together and once
+- `recent`: indices and pixels that are kept for the next who asks
 - `timeline`: when frames are shown, and the times to ask for
 - `workers`: processes that can be killed
 

@@ -5,7 +5,6 @@ Jobs for the decode workers: what several clips want of a file is decoded togeth
 import sys
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,14 +13,14 @@ from . import decode, timeline, workers
 from .decode import Decoded
 from .files import VideoError, check_file
 from .index import Index
+from .recent import Recent
 
 
 CACHE_BYTES = 128 * 2**20  # of pixels that no clip keeps alive any more
 LEAST = 8  # frames of a job that is worth a worker of its own
 COMPARED = 3  # frames of a job that decord must get right, until it is trusted with the file
 _frames: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # (file, size, backend, index, number) -> its job
-_lock = threading.Lock()
-_recent: OrderedDict = OrderedDict()  # job -> bytes, the least recently used first
+_recent = Recent(lambda: CACHE_BYTES)  # jobs, each its own key
 _trusted: dict[tuple, bool] = {}  # (path, modification time, bytes) -> whether decord may serve the file
 _unseekable: set[tuple] = set()  # files whose seeks do not lead where they should
 _said: set[str] = set()
@@ -75,13 +74,17 @@ class Job:
         plan = decode.make_plan(order.index, self.numbers, order.file not in _unseekable)
         self._future = timeline.schedule(decode.decode, order.path, plan, self.numbers, order.size, backend, compare)
 
+    @property
+    def nbytes(self) -> int:
+        return self._pixels.nbytes
+
     def load(self) -> np.ndarray:
         """Pixels of the frames, (n, height, width, 3) uint8; those in `lost` are void. Raises [`VideoError`]."""
         with self.order.lock:
             self.receive()
             if self.missing:
                 self.order.complete()
-            _keep(self, self._pixels.nbytes)
+            _recent.put(self, self)
             return self._pixels
 
     def receive(self) -> None:
@@ -154,14 +157,6 @@ def _tells(index: Index, numbers: list[int]) -> bool:
     return bool(_distances(index, numbers).max() >= longest / 2)
 
 
-def _keep(job: Job, size: int) -> None:
-    with _lock:
-        _recent[job] = size
-        _recent.move_to_end(job)
-        while sum(_recent.values()) > CACHE_BYTES and len(_recent) > 1:
-            _recent.popitem(last=False)
-
-
 def jobs_for(path: str, index: Index, numbers: Sequence[int], size: tuple[int, int], backend: str) -> dict[int, Job]:
     """
     A job for each frame. Frames that a living job has or will have are its own; the others are shared out among the
@@ -204,8 +199,6 @@ def _say_once(message: str) -> None:
 
 def _forget_futures():
     """After a fork: what the parent's workers were decoding will not come, and its threads hold no lock."""
-    global _lock
-    _lock = threading.Lock()
     for job in set(_frames.values()):
         job._future, job.order.lock = None, threading.RLock()
 

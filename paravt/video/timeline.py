@@ -4,9 +4,8 @@ import math
 import numbers
 import os
 import signal
-import threading
 import urllib.parse
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from . import index as indexing
 from . import workers
 from .files import VideoError, check_file
 from .index import Index, VideoInfo
+from .recent import Recent
 
 
 TIMEOUT = 60.0  # seconds of wall clock without a new frame
@@ -60,45 +60,7 @@ def local_path(path: str) -> str:
     raise VideoError(path, f"not found as {tried}")
 
 
-class Indices:
-    """The indices of the files used last by (path, modification time, bytes): what `INDEX_BYTES` hold, or one."""
-
-    def __init__(self):
-        self._kept: OrderedDict[tuple, Index] = OrderedDict()  # the one used last is the last
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, key: tuple) -> Index | None:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: tuple, index: Index) -> Index:
-        with self._lock:
-            if key in self._kept:
-                self._bytes -= self._kept.pop(key).nbytes
-            self._kept[key] = index
-            self._bytes += index.nbytes
-            while self._bytes > INDEX_BYTES and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
-        return index
-
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()
-            self._bytes = 0
-
-    def after_fork(self) -> None:
-        """A thread of the parent may have held the lock."""
-        self._lock = threading.Lock()
-
-
-_indices = Indices()
-workers.after_fork(_indices.after_fork)
+_indices = Recent(lambda: INDEX_BYTES)  # by (path, modification time, bytes)
 
 
 def find_index(path: str) -> tuple[str, Index]:
