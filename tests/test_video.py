@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -296,6 +297,13 @@ class TestWorkers:
         after = resident()
         # Allocators settle by some 10 MiB. Pixels alone of 300 crops, a worker's share, would be 60.
         assert max(after[:-1]) < max(before[:-1]) + 30 and after[-1] < before[-1] + 30, (before, after)
+
+    def test_a_forked_process_that_has_read_frames_ends(self, clips):
+        """It stops its own workers: the worker of a data loader would be waited for, and killed."""
+        child = multiprocessing.get_context("fork").Process(target=barcodes, args=(clips / "cfr.mp4", [1.0]))
+        child.start()
+        child.join(timeout=120)
+        assert child.exitcode == 0
 
     def test_data_loader_workers(self, clips):
         from torch.utils.data import DataLoader

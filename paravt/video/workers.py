@@ -1,9 +1,9 @@
 """A pool of processes that can be killed: work in them may hang, crash or eat memory, and costs only itself."""
 
-import atexit
 import importlib
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -63,6 +63,8 @@ def submit(function: Callable, *args, timeout: float) -> ProcessFuture:
             # What the workers run is imported when they start, not on the clock of their first task.
             load = {"initializer": importlib.import_module, "initargs": ["paravt.video.decode"]}
             _pool = ProcessPool(max_workers=count(), max_tasks=1000, context=Context(), **load)
+            # Not `atexit`, which a data-loader worker does not get to: it would wait for our workers forever.
+            multiprocessing.util.Finalize(None, _stop, args=[_pool], exitpriority=0)
         return _pool.schedule(_work, args=(function, args, timeout))
 
 
@@ -97,11 +99,9 @@ def _forget():
     multiprocessing.forkserver._forkserver.__init__()
 
 
-@atexit.register
-def _stop():
-    if _pool is not None:
-        _pool.stop()
-        _pool.join(timeout=5)
+def _stop(pool: ProcessPool):
+    pool.stop()
+    pool.join(timeout=5)
 
 
 after_fork(_forget)
