@@ -645,7 +645,7 @@ class TestSampling:
         after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         assert before == after and trainer.model.training
         assert measure_trainer(trainer, [*toy_rows[:3], toy_rows[0]], [4, 8]) == rates and set(rates) == {4, 8}
-        with pytest.raises(KeyError):
+        with pytest.raises(ValueError, match="no prompt"):
             measure_trainer(trainer, [{"videos": []}], [4])
         assert trainer.model.training
 
