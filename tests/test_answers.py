@@ -85,6 +85,7 @@ class TestScore:
         [
             ("dog", ["dog", "puppy"], "f1", 1),
             ("puppy", '["dog", "puppy"]', "f1", 1),
+            ("puppy", "['dog', 'puppy']", "exact", 1),
             ("dog puppy", ["dog", "puppy"], "f1", 2 / 3),
             ("cat", ["dog", "puppy"], "f1", 0),
             ("Puppy!", ["dog", "puppy"], "exact", 1),
@@ -109,7 +110,9 @@ class TestScore:
         ("dog", ["dog"]),
         (["dog", "puppy"], ["dog", "puppy"]),
         ('["dog", "puppy"]', ["dog", "puppy"]),
+        ("['a dog', 'dog']", ["a dog", "dog"]),
         ("[1, 2]", ["[1, 2]"]),
+        ("[dog, puppy]", ["[dog, puppy]"]),
         ("[dog", ["[dog"]),
         (3, ["3"]),
     ],

@@ -181,10 +181,33 @@ def test_options_by_their_words(text, options, letter):
         (["A. M. Smith", "a dog"], {"A": "A. M. Smith", "B": "a dog"}),  # only one of them seems to have a letter
         ([2, 3], {"A": "2", "B": "3"}),
         ({"a": "cat", "b": "dog", "c": None}, {"A": "cat", "B": "dog"}),
+        ({"0": "cat", "1": "dog"}, {"A": "cat", "B": "dog"}),
+        ({2: "dog", 1: "cat", 10: "cow"}, {"A": "cat", "B": "dog", "C": "cow"}),
+        ([["cat", "dog"]], {"A": "cat", "B": "dog"}),
+        (["A. E. coli", "B. S. aureus"], {"A": "E. coli", "B": "S. aureus"}),
+        (["E. coli", "S. aureus"], {"A": "E. coli", "B": "S. aureus"}),
+        (["J. Smith", "M. Jones"], {"A": "J. Smith", "B": "M. Jones"}),
+        (["A. Smith", "D. Jones"], {"A": "A. Smith", "B": "D. Jones"}),
+        (["a.m.", "p.m."], {"A": "a.m.", "B": "p.m."}),
+        (["A、cat", "B、dog"], {"A": "cat", "B": "dog"}),
+        (["Ａ．cat", "Ｂ．dog"], {"A": "cat", "B": "dog"}),
+        (["A：cat", "B：dog"], {"A": "cat", "B": "dog"}),
+        (["A - cat", "B - dog"], {"A": "cat", "B": "dog"}),
+        (["A-frame", "B-side"], {"A": "A-frame", "B": "B-side"}),
+        (["**A.** cat", "**B.** dog"], {"A": "cat", "B": "dog"}),
+        (["**A. cat**", "**B. dog**"], {"A": "cat", "B": "dog"}),
+        (["Option A: cat", "Option B: dog"], {"A": "cat", "B": "dog"}),
+        (["<A> cat", "<B> dog"], {"A": "cat", "B": "dog"}),
     ],
 )
 def test_option_texts(options, texts):
     assert option_texts(options) == texts
+
+
+def test_letters_of_options_are_those_of_the_row():
+    options = ["E. coli", "F. nucleatum"]
+    assert option_texts(options) == {"A": "E. coli", "B": "F. nucleatum"}
+    assert option_texts(options, "EF") == {"E": "coli", "F": "nucleatum"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ What a completion answers, and how right that is.
 - `words`: text -> words, and how far two texts have the same
 """
 
+import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -133,14 +134,15 @@ def _score_interval(answer: str, truth: object) -> float:
 
 
 def references(truth: object) -> list[str]:
-    """The texts of a truth that may be one, a list of them, or a JSON list of strings."""
+    """The texts of a truth that may be one, a list of them, or a list of strings as JSON or Python writes it."""
     if isinstance(truth, str) and truth.lstrip().startswith("["):
-        try:
-            values = json.loads(truth)
-        except (ValueError, RecursionError):
-            values = None
-        if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
-            return values
+        for read in (json.loads, ast.literal_eval):
+            try:
+                values = read(truth.strip())
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                continue
+            if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
+                return values
     if isinstance(truth, (list, tuple)):
         return [str(value) for value in truth if value is not None]
     return [str(truth)]

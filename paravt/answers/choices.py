@@ -26,7 +26,10 @@ from .words import plain, split_words, words_of
 
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-CARRIED_LETTER = regex.compile(r"\s*[(\[]?([A-Za-z])\s?[)\].:]\s*(?=\S)")
+CARRIED_LETTER = regex.compile(  # A. x, (A) x, A - x, A、x, <A> x, **A.** x, Option A: x
+    r"\s*(?:\*\*|__)?\s?(?:(?i:option|choice|answer)\s)?[(（\[【<]?(?P<letter>[A-Za-zＡ-Ｚａ-ｚ])"
+    r"(?:\s?(?:[)）\]】>](?:\*\*|__)?[.:]?|[.:、．：](?:\*\*|__)?|(?:\*\*|__)[.:)]?)|\s[-–—](?=\s))\s*(?=\S)"
+)
 SPECIAL_TOKEN = regex.compile(r"<\|[^|<>\s]{1,30}\|>")
 MAX_LENGTH = 1200  # characters: of a longer text, its beginning and its end are read
 
@@ -467,17 +470,47 @@ def read_choice(text: str, choices: str | Sequence[str] = "ABCD", options=None) 
 def option_texts(options: Sequence | Mapping | None, labels: Sequence[str] = ALPHABET) -> dict[str, str]:
     """
     The texts of options by their letters: those they come with (`{"A": "red"}`, `["A. red", "B. blue"]`), or else the
-    `labels` in turn.
+    `labels` in turn. Letters that are not those of labels, A, B, C and so on, are text: `["E. coli", "S. aureus"]`.
     """
     if options is None:
         return {}
     if isinstance(options, Mapping):
-        return {str(label).strip().upper(): str(text) for label, text in options.items() if text is not None}
-    texts = [str(option) for option in options]
-    carried = [CARRIED_LETTER.match(text) for text in texts]
-    if texts and all(carried) and len({match[1].upper() for match in carried}) == len(texts):
-        return {match[1].upper(): text[match.end() :].strip() for match, text in zip(carried, texts, strict=True)}
+        given = {str(label).strip().upper(): str(text) for label, text in options.items() if text is not None}
+        if given and all(label.isdecimal() for label in given):
+            return dict(zip(labels, (given[number] for number in sorted(given, key=int)), strict=False))
+        return given
+    texts = [str(option) for option in unnested(options)]
+    carried = [carried_letter(text) for text in texts]
+    if in_turn([letter for letter, _ in carried], labels):
+        return dict(carried)
     return dict(zip(labels, texts, strict=False))
+
+
+def carried_letter(text: str) -> tuple[str | None, str]:
+    """The letter that the text of an option begins with, `None` if there is none, and the text behind it."""
+    match = CARRIED_LETTER.match(text)
+    if match is None:
+        return None, text
+    bold = text.lstrip()[:2]
+    words = text[match.end() :].strip()
+    if bold in ("**", "__") and match[0].count(bold) == 1:  # **A. x**
+        words = words.removesuffix(bold).rstrip()
+    return unicodedata.normalize("NFKC", match["letter"]).upper(), words
+
+
+def in_turn(letters: Sequence[str | None], labels: Sequence[str] = ALPHABET) -> bool:
+    """Whether letters are labels: the first ones of the alphabet, or of a row's labels, each once."""
+    if None in letters or not letters:
+        return False
+    return any(sorted(letters) == sorted(known[: len(letters)]) for known in (ALPHABET, labels))
+
+
+def unnested(options: Sequence) -> Sequence:
+    """The options of a list that is alone in a list, `[["cat", "dog"]]`; `["A", "cat"]` is one, with its letter."""
+    inner = options[0] if len(options) == 1 else None
+    if not isinstance(inner, (list, tuple)) or len(inner) < 2 or not all(isinstance(text, str) for text in inner):
+        return options
+    return options if len(inner) == 2 and inner[0].strip(" ().:").upper() in ALPHABET else inner
 
 
 def _only(letters: Sequence[str | None], labels: Sequence[str] = ALPHABET) -> str | None:

@@ -52,6 +52,17 @@ _DECIMAL = r"\d+,\d{1,2}(?!\d)"
 _WITH_COMMAS = regex.compile(
     rf"{_DECIMAL}\D{{0,12}}?(?![,;&]){_TO}|(?![,;&]){_TO}{_AROUND}{_DECIMAL}", regex.IGNORECASE
 )
+_MILLISECONDS = (
+    r"(?:m(?:illi)?s(?:ec(?:ond(?:es?|[iois])?s?)?)?|milisegundos?|millisekunden?|毫秒|ミリ秒|밀리초"
+    r"|мс|миллисекунд\w*)(?!\p{Latin}|\p{Cyrillic})"
+)
+_IN_MILLISECONDS = regex.compile(  # also the first number of 1500 to 3000 ms
+    rf"(?<![\d.,])(?P<number>{_NUMBER})(?: ?{_MILLISECONDS}|(?={_AROUND}{_TO}{_AROUND}{_NUMBER} ?{_MILLISECONDS}))"
+)
+_PRIMES = regex.compile(r"(?<![\d.:])(\d{1,4})['′](\d{1,2}(?:\.\d+)?)(?:[\"”]|''|′′)?(?![\d'])")  # 1'05"
+# Elsewhere 1,200 may be a little more than 1.
+_ENGLISH = regex.compile(r"\b(?:to|until|till|through|and|between|from|starts?|seconds?|secs?)\b")
+_THOUSANDS = regex.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 
 def parse_interval(text: str) -> tuple[float, float] | None:
@@ -89,11 +100,16 @@ def _plain(text: str) -> str:
     """A text with the digits, decimal points and units that [`parse_seconds`] reads."""
     text = unicodedata.normalize("NFKC", text).strip().lower().replace("’", "'")
     text = regex.sub(r"\d", lambda digit: str(unicodedata.digit(digit[0])), text)
+    text = _PRIMES.sub(r"\1m\2s ", text.replace("٫", ".").replace("٬", ""))
+    text = _IN_MILLISECONDS.sub(lambda time: f"{Decimal(time['number']) / 1000:f}s ", text)
     text = regex.sub(r"(?<=\d:\d\d),(?=\d{3}(?!\d))", ".", text)  # 00:00:12,500 in subtitles
     if not _PAIR.search(text) and _WITH_COMMAS.search(text):
         text = regex.sub(r"(?<![\d.,])(\d+),(\d{1,2})(?![\d,])", r"\1.\2", text)
+    english = _ENGLISH.search(text)
     for unit, words in _UNITS.items():
         text = regex.sub(rf"(?<=\d) ?(?:{words})(?!\p{{Latin}}|\p{{Cyrillic}}) ?", unit + " ", text)
+    if english and not _PAIR.search(text) and regex.search(r"\d[hms] ", text):
+        text = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
     # 1 minute and 5 seconds
     text = regex.sub(r"(?<=\d[hm]) (?:(?:and|und|et|y|e|и) |, ?)(?=\d+(?:\.\d+)?[ms] )", " ", text)
     return regex.sub(r"(?<=\d[hm]) (?=\d+(?:\.\d+)?[ms] )", "", text)

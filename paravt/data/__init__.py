@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from datasets import Dataset
 
-from ..answers import QUESTION_TYPES
-from ..answers.choices import ALPHABET, extract_choice, option_texts
+from ..answers import QUESTION_TYPES, references
+from ..answers.choices import ALPHABET, carried_letter, extract_choice, in_turn, option_texts, unnested
 from ..answers.intervals import read_windows, write_windows
 from ..messages import RowError, is_blank, kind_of, read_prompt, structured
 from ..video import VideoError, probe_many
@@ -200,17 +200,22 @@ def read_options(value: object) -> list[str] | None:
         value = _options_by_letter(value)
     if value is not None and not isinstance(value, (list, tuple)):
         raise RowError(f"the options are {kind_of(value)}")
-    options = [_read_option(option) for option in value or []]
+    options = [_read_option(option) for option in unnested(value or [])]
     while options and options[-1] is None:  # parquet pads
         options.pop()
-    if any(option is None or not option.strip() for option in options):
+    if any(option is None or not option[1].strip() for option in options):
         raise RowError("an option is empty")
     if len(options) > len(ALPHABET):
         raise RowError(f"more than {len(ALPHABET)} options")
-    texts = option_texts(options)
-    if sorted(texts) != list(ALPHABET[: len(options)]):
+    letters, texts = [letter for letter, _ in options], [text for _, text in options]
+    labelled = any(letters)
+    if not labelled:
+        letters = [carried_letter(text)[0] for text in texts]
+        labelled = texts[0].lstrip().startswith("A. ") if texts and None not in letters else False
+    if labelled and not in_turn(letters):
         raise RowError("the options are not lettered A, B, C and so on")
-    return [texts[letter].strip() for letter in sorted(texts)] or None
+    read = dict(options) if options and options[0][0] else option_texts(texts)
+    return [read[letter].strip() for letter in sorted(read)] or None
 
 
 def _options_by_letter(options: Mapping) -> list:
@@ -227,11 +232,12 @@ def _options_by_letter(options: Mapping) -> list:
     return [{"label": name, "text": text} for name, text in given.items()]
 
 
-def _read_option(option: object) -> str | None:
-    if option is None or isinstance(option, str):
-        return option
-    if isinstance(option, (bool, int, float)):
-        return _written(option)
+def _read_option(option: object) -> tuple[str | None, str] | None:
+    """The letter that is given beside the text of an option, `None` if there is none, and the text."""
+    if option is None:
+        return None
+    if isinstance(option, (str, bool, int, float)):
+        return None, _written(option)
     if isinstance(option, (list, tuple)) and len(option) == 2:
         option = {"label": option[0], "text": option[1]}
     if not isinstance(option, Mapping):
@@ -244,15 +250,16 @@ def _read_option(option: object) -> str | None:
     if not isinstance(text, (str, bool, int, float)):
         raise RowError("an option without text")
     letter = str(label).strip(" ().:").upper()
-    return f"{letter}. {_written(text)}" if len(letter) == 1 and letter in ALPHABET else _written(text)
+    return letter if len(letter) == 1 and letter in ALPHABET else None, _written(text)
 
 
 def _listed_options(messages: list[dict]) -> list[str] | None:
     """The options that the question lists line by line, from A on; the last such list."""
     for message in reversed(messages):
         texts: list[str] = []
-        for letter, text in OPTION.findall(message["content"]) if message["role"] == "user" else []:
-            if letter == ALPHABET[len(texts) : len(texts) + 1]:
+        for line in message["content"].splitlines() if message["role"] == "user" else []:
+            letter, text = carried_letter(line)
+            if letter == ALPHABET[len(texts) : len(texts) + 1] and not re.match(r"\W*[a-z]\W", line):
                 texts.append(text)
         if texts:
             return texts
@@ -267,6 +274,8 @@ def _read_truths(value: object, kind: str) -> list[str] | object:
         if value is None or (isinstance(value, str) and not value.strip()):
             raise RowError("no answer")
         return value
+    if isinstance(value, str):
+        value = references(value)
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     for truth in values:
         if not isinstance(truth, (str, bool, int, float, type(None))):
