@@ -405,3 +405,129 @@ def test_long_texts_are_read_at_both_ends(unit):
     filler = unit * (1_000_000 // len(unit))
     assert extract_choice("The dog runs. " * 2000 + "\nAnswer: C") == "C"
     assert extract_choice(filler, "ABCD", ["red", "no", "blue"]) in (None, "A", "B", "C")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "B; D also works",
+        "B is correct, and so is D",
+        "B is right, as is D",
+        "Answer: A. Also C.",
+        "The answer is A. C as well.",
+        "The answer is B (or D)",
+        "The answer is B (possibly D)",
+        "Maybe B, maybe D",
+        "B, but C is also possible",
+        "B, but it could also be C",
+        "B, although D would also work",
+        "The answer is B, though C is also correct",
+        "B. D is also correct.",
+        "B，但C也可能",
+        "答案是B，C也对",
+        "La respuesta es B, pero C también es posible",
+        "La réponse est B, mais C est aussi possible",
+        "B, aber C ist auch möglich",
+        "B, mas C também é possível",
+        "Ответ B, но C тоже возможен",
+    ],
+)
+def test_a_second_letter_that_is_offered_beside_the_first(text):
+    assert extract_choice(text) is None
+
+
+@pytest.mark.parametrize(
+    "text, letter",
+    [
+        ("B; D also looks at the dog", "B"),
+        ("The answer is B. D is also wrong.", "B"),
+        ("Answer: B. Also, C shows no dog.", "B"),
+        ("C also fits at first, but the answer is D", "D"),
+        ("A ist falsch. Also D.", "D"),
+        ("Answer: A (but B is also plausible)", "A"),
+    ],
+)
+def test_what_is_said_of_other_letters_too_is_no_second_choice(text, letter):
+    assert extract_choice(text) == letter
+
+
+@pytest.mark.parametrize(
+    "text, letter",
+    [
+        ("Is the answer B?", None),
+        ("Could it be C?", None),
+        ("是B吗？", None),
+        ("答案是B吗", None),
+        ("答えはBですか？", None),
+        ("정답은 B인가요?", None),
+        ("¿Es la B?", None),
+        ("La réponse est-elle B ?", None),
+        ("Ist die Antwort B?", None),
+        ("Is the answer B? No, the answer is C.", "C"),
+        ("Which one is it? The answer is B.", "B"),
+        ("B?", "B"),
+    ],
+)
+def test_questions_choose_nothing(text, letter):
+    assert extract_choice(text) == letter
+
+
+@pytest.mark.parametrize(
+    "text", ["Mr. B", "The man is Dr. C.", "U.S.A.", "U.S.A", "B.C.", "300 B.C.", "Washington D.C."]
+)
+def test_titles_and_initials_are_no_labels(text):
+    assert extract_choice(text, "ABCDSU") is None
+
+
+@pytest.mark.parametrize(
+    "text, letter",
+    [
+        ("Leaning A, but C is close", "A"),
+        ("Probably B, but D comes close", "B"),
+        ("I was going to say A, but it's C", "C"),
+        ("I was leaning towards A, but the answer is C", "C"),
+        ("I was going to choose A, but C fits better", "C"),
+        ("Iba a decir A, pero es C", "C"),
+        ("Stavo per dire A, ma è C", "C"),
+        ("By elimination, D", "D"),
+        ("By process of elimination, D.", "D"),
+        ("Par élimination, D", "D"),
+        ("Por eliminación, D", "D"),
+        ("用排除法，D", "D"),
+        ("1) B", "B"),
+        ("(3) B", "B"),
+        ("12. B", "B"),
+        ("1) B\n2) C", None),
+        ("The answer's B", "B"),
+        ("My choice's probably B.", "B"),
+        ("The answer's not B", None),
+        ("C over A", "C"),
+        ("I prefer C over A", "C"),
+        ("B jumps over the fence", "B"),
+        ("Não é A, mas sim C", "C"),
+        ("No es A, sino más bien C", "C"),
+    ],
+)
+def test_letters_that_are_weighed_against_others(text, letter):
+    assert extract_choice(text) == letter
+
+
+@pytest.mark.parametrize(
+    "text, letter",
+    [
+        ("everything but blue", None),
+        ("It has all colours but blue", None),
+        ("lacks blue", None),
+        ("It lacks the blue", None),
+        ("todo menos blue", None),
+        ("tout sauf blue", None),
+        ("alles außer blue", None),
+        ("除了blue", None),
+        ("blue以外", None),
+        ("everything is blue", "B"),
+        ("not red but blue", "B"),
+        ("It is all dark, but blue", "B"),
+    ],
+)
+def test_options_that_are_named_by_exclusion(text, letter):
+    assert extract_choice(text, "AB", ["red", "blue"]) == letter

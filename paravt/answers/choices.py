@@ -38,17 +38,23 @@ MAX_LENGTH = 1200  # characters: of a longer text, its beginning and its end are
 
 _OPEN = r"[\s(\[{<\"'“”‘’«»「『【《]{0,4}"
 _CLOSE = r"[)\]}>\"'“”‘’«»」』】》]{0,4}"
-# Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D.
+_TITLE = r"(?:Mrs?|Ms|Miss|Mister|Dr|Prof|Professor|Doctor|Herrn?|Frau|Señora?|Monsieur|Madame|Agent)\.? "
+# Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D, Mr. B, B.C.
 _LETTER = (
     r"(?<![\p{Latin}\d]|[\p{Latin}\d][-'’&]|(?<!\p{Latin})\p{Latin}[–—~])[A-Za-z]"
     r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|-[\p{Latin}\d]|&\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
+    rf"(?<!(?<!\p{{L}})(?:{_TITLE}|\p{{Latin}}\.)\p{{Latin}})"
 )
 _OPTION = pattern_of("option")
 _OR = pattern_of("join")
 _ITEM = rf"{_OPEN}(?:{_OPTION}[ :#-]{{0,2}}{_OPEN})?{_LETTER}{_CLOSE}"
 _PERHAPS = pattern_of("perhaps")
-_JOINED = rf"\s?[,、/;&+|]?\s?{_OR}\s?(?:{SOFTENERS}\s?)*(?:{_PERHAPS}\s?)?"
-_NEXT = r"(?:\s?[,、/;&+|]\s?|(?<=[)\]]) ?(?=[(\[])| (?=(?-i:[A-Z])(?![\p{Latin}\d'’])))" rf"(?:{_PERHAPS}\s?)?"
+_JOINED = rf"\s?[,、/;&+|]?\s?[(\[]?{_OR}\s?(?:{SOFTENERS}\s?)*(?:{_PERHAPS}\s?)?"
+_NEXT = (
+    rf"(?:\s?[,、/;&+|]\s?|\s?[(\[](?={_PERHAPS})"
+    r"|(?<=[)\]]) ?(?=[(\[])| (?=(?-i:[A-Z])(?![\p{Latin}\d'’])))"
+    rf"(?:{_PERHAPS}\s?)?"
+)
 # A letter before a verb begins the next clause: "B, C is wrong", "B and a man walks".
 _LATE = rf"{pattern_of('because')}|{_OR}|(?:are|both|is|son|sont|sind|são|sono|zijn|są)\b"
 _CLAUSE = rf",? (?!{_LATE})(?-i:\p{{Ll}})|,? is (?!possible)"
@@ -97,6 +103,16 @@ _CASE_BEFORE = regex.compile(
 )
 
 
+_QUESTION_END = regex.compile(r"[^.!?;\n]{0,60}\?")
+_ASKED_BEFORE = regex.compile(
+    rf"¿[^?]*\Z|(?:\A|[.!?:;\n])[\s\"'(]*(?:(?:so|and|but|or|then|well),? )?{pattern_of('asks')}[^.!?;\n]*\Z",
+    regex.IGNORECASE,
+)
+_ASKED_AFTER = regex.compile(
+    rf"{_CLOSE}[^\s.,;!?]{{0,6}}?\s?{pattern_of('asked')}\s?(?:[?。.!\n]|\Z)", regex.IGNORECASE
+)
+
+
 @dataclass(frozen=True)
 class Statement:
     """What one match of a form says: the letters in it, and where they stand in the text."""
@@ -135,6 +151,15 @@ def _is_denied(text: str, start: int, end: int, lead: int | None = None, linked:
 def _is_denied_before(text: str, place: int) -> bool:
     words = text[max(0, place - 80) : place]
     return bool(_DENIED_BEFORE.search(words) or _CASE_BEFORE.search(words))
+
+
+def _is_asked(text: str, said: Statement) -> bool:
+    """Whether the letters stand in a question, `is the answer B?`; `the answer is B?` only sounds like one."""
+    if _ASKED_AFTER.match(text, said.end):
+        return True
+    return bool(
+        _QUESTION_END.match(text, said.end) and _ASKED_BEFORE.search(text[max(0, said.start - 80) : said.start])
+    )
 
 
 def _mentioned(text: str, labels: Sequence[str]) -> set[str]:
@@ -192,6 +217,8 @@ class Form:
         parts = match.groupdict()
         if self.beside:  # says so of each letter itself
             return False
+        if _is_asked(text, said):
+            return True
         if _DENIED_BEFORE.search(parts.get("filler") or ""):
             return True
         if self.denying:
@@ -421,6 +448,9 @@ _QUESTION = regex.compile(  # Q: Which one? A: C
     r"|(?:[FV]\s?:(?:[^\n?？]{0,400}[?？\n])\s*A|[PD]\s?:(?:[^\n?？]{0,400}[?？\n])\s*R)\s?:)\s?(?!.{0,300}\bB[.:)])",
     regex.DOTALL,
 )
+_CONTRACTED = regex.compile(r"(?<=\b(?:answer|choice|option|pick|guess|solution|one|letter))'s(?= )", regex.IGNORECASE)
+_NUMBERED = regex.compile(r"\A\(?(?:\d{1,3}[).:、]|#\d{1,3}:?)\s?(?=[(\[]?[A-Z](?![\p{L}\d]))")  # 1) B
+_NUMBERED_ANY = regex.compile(r"(?<![\p{L}\d.])\d{1,3}[).:、]\s?[(\[]?[A-Z](?![\p{L}\d])")
 _FIELDS = regex.compile(
     r"(?:final|correct|selected|chosen|predicted|my)?[ _-]?(?:answer|choice|option|letter|label|prediction)"
 )
@@ -542,6 +572,7 @@ def _clean(text: str) -> str:
     text = regex.sub(r"[ \t\u00a0\u200b-\u200f\ufeff]+", " ", _DECORATION.sub(" ", text))
     text = regex.sub(r"(?<=\p{Hebrew})[-־](?=[A-Za-z])", " ", text)  # prepositions are joined on by a hyphen
     text = regex.sub(r"(?:^|\s*\n)\s*(?:[-=]{0,3}>|[-•·–=→⇒]\s)?\s?", "\n", text).strip()
+    text = _CONTRACTED.sub(" is", _NUMBERED.sub("", text, count=1) if len(_NUMBERED_ANY.findall(text)) < 2 else text)
     text = _QUESTION.sub("Answer: ", _ASSURANCE.sub("surely", text))
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]}\n{text[-MAX_LENGTH // 2 :]}"
 
@@ -556,10 +587,13 @@ def _with_marks_after_letters(text: str) -> str:
     return _MARKED.sub(r"\2 \1 ", text)
 
 
-def _decide(text: str, labels: Sequence[str], forms: Sequence[Form], beside: int) -> tuple[str | None, str | None]:
+def _decide(
+    text: str, labels: Sequence[str], forms: Sequence[Form], beside: int, alone: bool = False
+) -> tuple[str | None, str | None]:
     """
     What the first form says that says anything, and its name. What needs other words beside it needs them at
-    `beside` letters, and says nothing for sure if there are fewer.
+    `beside` letters, and says nothing for sure if there are fewer. Nor is a letter chosen that another one is offered
+    beside, unless the text is read `alone`, as what leads to such an offer.
     """
     surveyed = _SURVEY.search(text)
     for form in forms:
@@ -577,8 +611,49 @@ def _decide(text: str, labels: Sequence[str], forms: Sequence[Form], beside: int
             statements = _last_word(text, statements)
         letters = {letter.upper() for said in statements for letter in said.letters}
         if letters and not (form.lonely and _mentioned(text, labels) - letters):
-            return _only(list(letters), labels) if others >= beside else None, form.name
+            several = not alone and len(letters) == 1 and _is_one_of_several(text, statements, labels)
+            sure = others >= beside and not several
+            return _only(list(letters), labels) if sure else None, form.name
     return None, None
+
+
+_FILLER = rf"(?: ?(?!{_NOT})[^\s.,;:!?()]{{1,15}}){{0,3}}?"
+_ALSO = pattern_of("also")
+_HOLDS = rf"(?:{pattern_of('possible')}|{pattern_of('right')}|{pattern_of('yes')})"
+_CAPITAL = rf"(?P<letter>(?-i:(?=[A-HJ-Z])){_LETTER}){_CLOSE}"
+_ENDS = r"(?: sein| zijn| być)?\s*(?:[.!;,)\]\n]|\Z)"
+_OFFER = regex.compile(
+    rf"{_CAPITAL}{_FILLER} ?(?:{_ALSO}{_FILLER} ?{_HOLDS}|{_HOLDS}{_FILLER} ?{_ALSO})"  # C is also right, C works too
+    rf"|{_CAPITAL},? ?{_ALSO}{_ENDS}"  # C as well
+    rf"|{_ALSO},?{_SOFT}\s?{_CAPITAL}(?:{_ENDS}|{_FILLER} ?{_HOLDS})",  # also C, so is C
+    regex.IGNORECASE,
+)
+_CONCESSION = regex.compile(
+    r"(?:though|while|aunque|bien que|même si|obwohl|auch wenn|embora|anche se|sebbene|хотя|虽然|尽管|hoewel"
+    r"|chociaż|choć|meskipun|mặc dù)\s*\Z",
+    regex.IGNORECASE,
+)
+
+
+def _is_one_of_several(text: str, statements: list[Statement], labels: Sequence[str]) -> bool:
+    """Whether the letter of the statements is given beside another one: `B; D also works`, `B is right, so is D`."""
+    letter = statements[0].letters[0].upper()
+    end = max(said.end for said in statements)
+    for offer in _OFFER.finditer(text):
+        place = Statement((offer["letter"],), *offer.span("letter"))
+        if place.letters[0] not in labels or _is_asked(text, place):
+            continue
+        conceded = _CONCESSION.search(text[max(0, offer.start() - 20) : offer.start()])
+        if _DENIED_AFTER.match(text, place.end) or (not conceded and _is_denied_before(text, offer.start())):
+            continue
+        if place.letters[0] != letter:
+            if place.start >= end:
+                return True
+        elif any(said.end == place.end for said in statements):
+            before, _ = _decide(text[: offer.start()].rstrip(" ,;.("), labels, FORMS, 1, alone=True)
+            if before not in (None, letter):
+                return True
+    return False
 
 
 def _last_word(text: str, statements: list[Statement]) -> list[Statement]:
@@ -631,13 +706,17 @@ def _with_letter(label: str, name: str, text: str) -> Iterator[regex.Match]:
     return regex.finditer(pattern, text, regex.IGNORECASE) if words else iter(())
 
 
-_CLAUSE_END = regex.compile(r"[.,;:!?。，；、！？\n]|\b(?:but|so|because|sondern|sino|mais|mas|ma|но)\b|而是")
+_CLAUSE_END = regex.compile(
+    rf"[.,;:!?。，；、！？\n]|\b(?:(?<!{_ALL}(?: \p{{L}}+)?{_OTHERS} )but|so|because|sondern|sino|mais|mas|ma|но)\b|而是"
+)
 _EITHER = regex.compile(
     r"(?<!\p{L})(?:or|oder|ou|o|или|либо|أو|या|hoặc|veya|of)\s+$|(?:或者?|還是|还是|または|또는)\s*$"
 )
 _BY_ITSELF = regex.compile(rf"(?:^|[.,;:!?/&]|{_PERHAPS}|(?:{_OR} ?)?also|{_OR})\s*$", regex.IGNORECASE)
-_DENIED_NAME_BEFORE = regex.compile(rf"{_NOT}(?:\s?\S+){{0,3}}\s*$", regex.IGNORECASE)
-_DENIED_NAME_AFTER = regex.compile(rf"\s?(?:{pattern_of('denied')})", regex.IGNORECASE)
+_DENIED_NAME_BEFORE = regex.compile(
+    rf"(?:{_NOT}|{_ALL}(?: \p{{L}}+)?{_OTHERS} {_EXCEPT})(?:\s?\S+){{0,3}}\s*$", regex.IGNORECASE
+)
+_DENIED_NAME_AFTER = regex.compile(rf"\s?(?:{pattern_of('denied')}|{pattern_of('except_after')})", regex.IGNORECASE)
 
 
 def _named(text: str, names: Mapping[str, str]) -> list[str]:

@@ -35,6 +35,10 @@ class Language:
         except_ (`str`): What sets the letter that follows apart: `except B`.
         except_after (`str`): What sets the letter before it apart: `B以外`.
         revision (`str`): What takes back all that was said before: `wait, no`.
+        also (`str`): What beside a letter sets it beside another one: `C works too`.
+        possible (`str`): What, with that, says that it is right as well: `C is also possible`.
+        asks (`str`): What begins a question: `is the answer B?`
+        asked (`str`): What makes a question of what stands before it: `是B吗`.
         spaced (`bool`): Whether words are written with spaces between them.
     """
 
@@ -64,6 +68,10 @@ class Language:
     except_: str = ""
     except_after: str = ""
     revision: str = ""
+    also: str = ""
+    possible: str = ""
+    asks: str = ""
+    asked: str = ""
     spaced: bool = True
 
 
@@ -96,14 +104,15 @@ LANGUAGES = {
         choose=(
             r"answer(?:ing)? with|going to (?:say|choose|pick|answer|go with)|"
             r"i am (?:confident|sure|certain)(?: that)?|"
-            r"(?:choos|pick|select|opt|vot|settl|conclud|suspect|mark)(?:e|es|ed|ing|s)?(?: for| on| that)?|"
+            r"(?:choos|pick|select|opt|vot|settl|conclud|suspect|mark|prefer|favou?r)(?:e|es|ed|ing|s)?(?: for| on| that)?|"
             r"choose|chose|vote for|settle on|conclude|"
-            r"(?:go|going|went|stick|sticking|end up|leaning|lean) (?:with|for|towards?|to)|"
+            r"(?:go|going|went|stick|sticking|end up|leaning|lean) (?:with|for|towards?|to)|lean(?:ing)?|"
             r"i(?:'d| would|'ll| will)? (?:say|guess|think|believe|answer|pick|take)|"
             r"i'm (?:confident|sure|certain)(?: that)?"
         ),
         right_after=(
-            r"(?:matches|fits|applies|works)(?=[.!,]|$)|✅|✔|✓|☑|👍|remains(?= *[.!]?$)|"
+            r"(?:matches|fits|applies|works)(?=[.!,]|$)|(?:fits|suits|matches|works) (?:it )?(?:better|best)(?! than)|"
+            r"✅|✔|✓|☑|👍|remains(?= *[.!]?$)|"
             r"is (?:all that is |what is |the only one )?left\b|"
             r"(?:is|was|seems?(?: to be)?|looks|appears?(?: to be)?|must be|would be|has to be|are|sounds|"
             r"being) (?:(?:the|my|most|clearly|obviously|definitely|indeed|therefore|thus|only|likely|also|"
@@ -114,6 +123,7 @@ LANGUAGES = {
             r"it is(?=[.!]?\s?$)"
         ),
         therefore=(
+            r"by (?:(?:the |a )?process of )?(?:elimination|exclusion|deduction)|"
             r"points? to|it is|it's|this is|that is|that's|that would be|"
             r"it (?:must|has to|can only|should|would|will) be|must be|has to be|so|therefore|thus|hence|"
             r"accordingly|consequently|in conclusion|definitely|clearly|but rather|"
@@ -132,12 +142,17 @@ LANGUAGES = {
             r"if you look|after|according|judging|in|on|at|from|with|shows?|and"
         ),
         not_=(
+            r"(?:was|were) (?:\w+ )?(?:going|about|tempted|inclined|leaning|ready) (?:to(?:wards?)?|for)(?: (?:say|"
+            r"choose|pick|answer|"
+            r"guess|select|go (?:with|for)))?|(?:almost|nearly|first|originally) (?:said|chose|picked|answered|"
+            r"went (?:with|for)|thought)|"
+            r"over(?=\s?\Z|\s(?:option )?(?-i:[A-Z])(?![\p{L}\d]))|lack(?:s|ed|ing)?|"
             r"while|although|though|not|\w+n't|cannot|cant|dont|isnt|"
             r"(?:are|was|were|does|did|wo|has|have|had|would|could|should|ai)nt|never|neither|nor|no|non|"
             r"without|except|thought|assumed|at first(?: glance| sight)?|initially|"
             r"(?:one|you|some|someone|people|many) (?:might|could|would|may) (?:say|think|guess|argue|choose|"
             r"pick)|tempt(?:ed|ing) to|seemed|excluding|excludes?|unlike|rather than|instead of|"
-            r"rul(?:e|es|ed|ing) out|eliminat\w+|discard\w*|reject\w*|doubt\w*|whether|if|unless|against|"
+            r"rul(?:e|es|ed|ing) out|eliminat(?:e[sd]?|ing)|discard\w*|reject\w*|doubt\w*|whether|if|unless|against|"
             r"than|other than|hardly|(?:anything|everything|all|any|none) but|wrong(?:ly)?|incorrect(?:ly)?|"
             r"false"
         ),
@@ -146,9 +161,10 @@ LANGUAGES = {
             r"(?:is|was|are|were|seems?|looks?|would be|can be|could be|must be|being|sounds)?\s?(?:also |"
             r"clearly |definitely |probably |obviously |both |all |simply |completely |just )*(?:not\b|"
             r"incorrect|wrong|false|ruled out|eliminated|excluded|out\b|inaccurate|unlikely|impossible|"
-            r"a distractor|distractors|irrelevant|unsupported|off\b|n't)|"
+            r"a distractor|distractors|(?:a |very |pretty |quite )*close\b(?! to)|tempting|irrelevant|unsupported|"
+            r"off\b|n't)|"
             r"(?:is|was|are|were|does|do|did|can|could|would)(?:n't| not|not)|cannot|can't|never|contradicts|"
-            r"fails"
+            r"fails|comes? (?:very |pretty )?close"
         ),
         fill=(
             r"that|the|case|it|is|its|it's|be|sure|certain|think|believe|say|choose|choosing|pick|select|go|going|"
@@ -177,6 +193,15 @@ LANGUAGES = {
             r"i mean|i meant|let me (?:reconsider|correct)|hold on|changed my mind|my mistake|rather,|oops|"
             r"hmm"
         ),
+        also=r"also|too|as well|likewise|equally|(?:so|as) (?:is|are|does|do|was|would|could|might)(?: be)?",
+        possible=(
+            r"possible|works?|fits?|valid|acceptable|an? (?:option|possibility|valid \p{L}+)|appl(?:y|ies)|"
+            r"match(?:es)?|be (?:it|the one)"
+        ),
+        asks=(
+            r"is|are|was|were|isn't|wasn't|could|couldn't|can|can't|might|would|wouldn't|should|shouldn't|may|"
+            r"does|do|did|what about|how about"
+        ),
     ),
     "Chinese": Language(
         answer=(
@@ -200,7 +225,7 @@ LANGUAGES = {
             r"对(?![的于照])|正解|符合(?!的不)|有?可能|可能性最?[大高]|合适|答案|准确|合理|恰当)"
         ),
         therefore=(
-            r"只剩下?|剩下|所以|因此|故选?|故此|因而|综上|可知|那么就?是|而是|是|即|就是|一定是|显然是|"
+            r"(?:通过|用|由)?排除法(?:可知|得出?|可得)?|只剩下?|剩下|所以|因此|故选?|故此|因而|综上|可知|那么就?是|而是|是|即|就是|一定是|显然是|"
             r"必然是|于是"
         ),
         perhaps=r"可能是|也许是?|或许是?|大概是?|好像是|似乎是|也可能是|恐怕是|说不定是",
@@ -208,7 +233,8 @@ LANGUAGES = {
         join=r"而且是?|或者是?|或是|或|和|与|與|及|以及|还是|還是|并且|跟|、",
         because=r"因为|因為|由于|理由|原因|,|根据|这|该|视频|画面|从",
         not_=(
-            r"虽然|尽管|不是|并非|並非|不会是|不可能是|不选|不選|不应(?:该)?(?:选|是)|而非|不|非|没有|排除|"
+            r"(?:本来|原本|本|差点)(?:想|要|打算)?(?:说|选|选择|答)|缺[少乏]?|虽然|尽管|不是|并非|並非|不会是|不可能是|不选|不選|不应(?:该)?(?:选|是)|而非|不|非|没有|"
+            r"排除(?!法)|"
             r"如果|是否|除了|而不是|无法确定|不能|未必|若|别选"
         ),
         denied=(
@@ -225,6 +251,9 @@ LANGUAGES = {
         except_=r"除了?",
         except_after=r"(?:选项)?(?:以外|之外)",
         revision=r"等等|不对,?|不对|更正|其实|实际上|哦不|等一下|重新考虑|再想想|改选",
+        also=r"也|同样|亦",
+        possible=r"可能|(?:可以|行|对|對)(?=[。.,;!]|$)|成立|正确|正確|合理",
+        asked=r"吗|嗎|么|對不對|对不对|是不是",
         spaced=False,
     ),
     "Japanese": Language(
@@ -242,7 +271,7 @@ LANGUAGES = {
             r"(?:番|の方)?(?:です|だ|である|になります|でしょう)(?!が|けど|か[?。]?)"
         ),
         therefore=(
-            r"残るの?は|残りは|よって|したがって|従って|ゆえに|つまり|だから|なので|すなわち|ではなく|"
+            r"消去法で(?:は|、|,)?|残るの?は|残りは|よって|したがって|従って|ゆえに|つまり|だから|なので|すなわち|ではなく|"
             r"じゃなくて"
         ),
         perhaps=r"おそらく|たぶん|多分|もしかすると",
@@ -262,6 +291,9 @@ LANGUAGES = {
         all_=r"すべて|全て|全部|みな|他",
         except_after=r"以外|を除",
         revision=r"いや、|いや,|いえ、|いえ,|訂正|待って|やっぱり|考え直|すみません",
+        also=r"も",
+        possible=r"可能性|あり得|ありえ|正解|正しい|考えられ",
+        asked=r"(?:です|でしょう|ます|だろう|なの|の)?か",
         spaced=False,
     ),
     "Korean": Language(
@@ -277,7 +309,10 @@ LANGUAGES = {
             r"(?:번|안|항)?(?:을|를|으로|로) ?(?:선택|고르|고릅|고를|골|택|하겠|정하|뽑)|"
             r"(?:번|안|항)?(?:입니다|이에요|예요|이다|이야|이라고|라고|인 것|일 것|이죠|죠|이네요)(?!만)"
         ),
-        therefore=r"남은 것은|남는 것은|따라서|그러므로|그래서|결국|즉|결론적으로|아니라|고로",
+        therefore=(
+            r"소거법(?:으로|에 따라|에 의해)?|남은 것은|남는 것은|따라서|그러므로|그래서|결국|즉|결론적으로|아니라|"
+            r"고로"
+        ),
         perhaps=r"아마도?|어쩌면",
         final=r"최종(?:적인|적으로)?|마지막",
         join=r"또는|혹은|이나|나|와|과|하고|및|이랑|랑|아니면|이거나|거나",
@@ -295,6 +330,9 @@ LANGUAGES = {
         all_=r"모두|전부|다|나머지",
         except_after=r"[을를]? ?(?:제외|빼고)|(?:이?외)에?",
         revision=r"아니,|아니요,|잠깐|다시 생각|정정|사실은|아, ",
+        also=r"도",
+        possible=r"가능|맞|될 수|정답",
+        asked=r"(?:인|일|입니|습니)?(?:가요|나요|까요?)",
         spaced=False,
     ),
     "Spanish": Language(
@@ -324,8 +362,9 @@ LANGUAGES = {
             r"que mejor|apropiada|probable)"
         ),
         therefore=(
-            r"sería|es|solo queda|queda|por lo tanto|por tanto|así que|entonces|luego|por ende|en conclusión|"
-            r"sino|pero|se trata de|tiene que ser|debe ser|por eso"
+            r"por (?:eliminación|descarte)|sería|es|solo queda|queda|por lo tanto|por tanto|así que|entonces|luego|"
+            r"por ende|en conclusión|"
+            r"sino(?: que| más bien)?|pero(?: sí)?|se trata de|tiene que ser|debe ser|por eso"
         ),
         perhaps=(
             r"quizás?|tal vez|probablemente|posiblemente|podría ser|puede(?: que)? ser?|puede que sea|"
@@ -335,8 +374,9 @@ LANGUAGES = {
         join=r"así como|y/o|o|u|y|e|como|o bien|o quizás?|ni",
         because=r"porque|ya que|pues|puesto que|dado que|debido|según|en|es|está|por",
         not_=(
-            r"aunque|no|ni|nunca|tampoco|excepto|salvo|si|en vez de|en lugar de|descart\w+|sin|dudo|"
-            r"que no sea|elimin\w+|incorrecta"
+            r"(?:iba|estuve a punto|pensaba|quería)(?: a| de)? (?:decir|elegir|escoger|responder)|carece de|aunque|"
+            r"no|ni|nunca|tampoco|excepto|salvo|si|en vez de|en lugar de|(?<!por )descart\w+|sin|dudo|"
+            r"que no sea|(?<!por )elimin\w+|incorrecta"
         ),
         denied=(
             r"(?:no (?:es|son|puede|está|parece|coincide|aparece|se|corresponde)|(?:es|son|está|están|queda|"
@@ -357,6 +397,8 @@ LANGUAGES = {
         none=r"ningun[oa]|ninguna opción|nada",
         except_=r"excepto|salvo|menos",
         revision=r"espera|no,|mejor dicho|perdón|corrijo|pensándolo bien|en realidad|rectifico|un momento",
+        also=r"también|igualmente|asimismo",
+        possible=r"posibles?|válid[oa]s?|sirve|vale|encaja",
     ),
     "French": Language(
         answer=(
@@ -387,7 +429,8 @@ LANGUAGES = {
             r"choix|bon|appropriée)"
         ),
         therefore=(
-            r"ce serait|ce sera|(?:il )?ne reste (?:plus )?que|(?:il )?reste|c['’]est(?: donc)?|donc|ainsi|"
+            r"par élimination|ce serait|ce sera|(?:il )?ne reste (?:plus )?que|(?:il )?reste|c['’]est(?: donc)?|donc|"
+            r"ainsi|"
             r"par conséquent|il s['’]agit de|mais|en conclusion|alors|d['’]où|ce doit être|ce qui donne"
         ),
         perhaps=(
@@ -398,7 +441,8 @@ LANGUAGES = {
         join=r"tout comme|et/ou|ou bien|ou|et|ainsi que|ni|soit",
         because=r"car|parce|puisque|étant|en raison|d['’]après|selon|est|dans|qui|à",
         not_=(
-            r"bien que|même si|pas|n['’]est|ni|sauf|jamais|si|non|aucune?|plutôt que|au lieu de|élimin\w+|"
+            r"(?:j['’]allais|je voulais|j['’]étais tenté de) (?:dire|choisir|répondre)|manque de|bien que|même si|"
+            r"pas|n['’]est|ni|sauf|jamais|si|non|aucune?|plutôt que|au lieu de|(?<!par )élimin\w+|"
             r"exclu\w*|écart\w+|doute que|hormis|excepté"
         ),
         denied=(
@@ -423,6 +467,9 @@ LANGUAGES = {
             r"attendez|non,|en fait|pardon|plutôt,|je corrige|finalement|ou plutôt|à la réflexion|"
             r"je me trompe"
         ),
+        also=r"aussi|également|de même(?: que)?",
+        possible=r"possibles?|valables?|convient|fonctionne|marche|valides?",
+        asks=r"est-ce(?: que)?|serait-ce|la (?:bonne )?réponse est-elle|ne serait-ce pas",
     ),
     "German": Language(
         answer=(
@@ -453,7 +500,8 @@ LANGUAGES = {
             r"scheint)(?! nicht)"
         ),
         therefore=(
-            r"am ehesten|am besten(?: passt)?|es passt|es wäre|es ist|das ist|also(?! be)|daher|somit|"
+            r"(?:durch|per|nach dem|im) ausschluss(?:verfahren|prinzip)?|am ehesten|am besten(?: passt)?|es passt|"
+            r"es wäre|es ist|das ist|also(?! be)|daher|somit|"
             r"folglich|deshalb|demnach|deswegen|sondern|es muss|das wäre|bleibt(?: nur)?|damit|"
             r"es handelt sich um|es geht um"
         ),
@@ -462,7 +510,8 @@ LANGUAGES = {
         join=r"als auch|wie auch|und/oder|oder|und|bzw\.?|sowie|beziehungsweise|noch",
         because=r"weil|da|denn|aufgrund|wegen|laut|ist|im|in|sein",
         not_=(
-            r"obwohl|während|nicht|kein\w*|weder|noch|außer|statt|anstatt|ob|falls|wenn|ohne|niemals|"
+            r"(?:ich )?wollte(?: erst| zuerst| schon| fast)?|obwohl|während|nicht|kein\w*|weder|noch|außer|statt|"
+            r"anstatt|ob|falls|wenn|ohne|niemals|"
             r"bezweifle|ausschließen|ausgeschlossen|anstelle"
         ),
         denied=(
@@ -487,6 +536,9 @@ LANGUAGES = {
             r"moment|nein,|halt,|doch,|korrektur|ich meine|besser gesagt|eigentlich|ich korrigiere|warte|"
             r"genauer betrachtet"
         ),
+        also=r"auch|ebenfalls|ebenso|gleichfalls|genauso",
+        possible=r"möglich|passt|passend|stimmt|denkbar|ginge|geht|gültig",
+        asks=r"ist|sind|wäre|könnte|kann|sollte|lautet|heißt",
     ),
     "Portuguese": Language(
         answer=(
@@ -509,7 +561,8 @@ LANGUAGES = {
             r"opção(?! in))"
         ),
         therefore=(
-            r"é|só (?:resta|sobra)|resta|sobra|seria|portanto|logo|então|assim|por isso|mas|trata-se d[ae]|"
+            r"por (?:eliminação|exclusão)|é|só (?:resta|sobra)|resta|sobra|seria|portanto|logo|então|assim|por isso|"
+            r"mas(?: sim)?|trata-se d[ae]|"
             r"em conclusão|só pode ser|deve ser|sendo assim"
         ),
         perhaps=r"talvez|provavelmente|possivelmente|pode ser|poderia ser|quem sabe",
@@ -517,7 +570,8 @@ LANGUAGES = {
         join=r"quanto|como|e/ou|ou|e|nem|ou talvez|bem como",
         because=r"porque|pois|já que|visto que|uma vez|devido|segundo|no|na|é|está|por",
         not_=(
-            r"embora|não|nem|nunca|exceto|se|em vez de|ao invés de|descart\w+|elimin\w+|sem|duvido|salvo|"
+            r"(?:eu )?ia (?:dizer|escolher|responder)|carece de|embora|não|nem|nunca|exceto|se|em vez de|ao invés de|"
+            r"(?<!por )descart\w+|(?<!por )elimin\w+|sem|duvido|salvo|"
             r"tampouco"
         ),
         denied=(
@@ -539,6 +593,9 @@ LANGUAGES = {
         none=r"nenhuma?|nada",
         except_=r"exceto|salvo|menos|a não ser",
         revision=r"espera|não,|aliás|ou melhor|desculpe|corrigindo|na verdade|pensando bem|corrijo",
+        also=r"também|igualmente",
+        possible=r"possíve(?:l|is)|válid[oa]s?|serve|funciona|vale",
+        asks=r"será(?: que)?",
     ),
     "Italian": Language(
         answer=(
@@ -564,7 +621,8 @@ LANGUAGES = {
             r"una) )*(?:corrett[ae]|giust[ae]|esatt[ae]|rispost[ae]|migliore|vera|scelta|adatta)"
         ),
         therefore=(
-            r"sarebbe|è|(?:non )?(?:resta|rimane)(?: solo| che)?|quindi|pertanto|dunque|perciò|ma|bensì|"
+            r"per (?:esclusione|eliminazione)|sarebbe|è|(?:non )?(?:resta|rimane)(?: solo| che)?|quindi|pertanto|"
+            r"dunque|perciò|ma|bensì|"
             r"si tratta (?:di|della)|in conclusione|deve essere|allora"
         ),
         perhaps=r"forse|probabilmente|magari|potrebbe essere|può darsi|può essere",
@@ -572,7 +630,8 @@ LANGUAGES = {
         join=r"che|come|e/o|oppure|o|e|ed|né|o forse|nonché",
         because=r"perch[éè]|poich[éè]|dato|siccome|in quanto|visto|secondo|nel|è|con",
         not_=(
-            r"anche se|sebbene|non|né|mai|tranne|eccetto|se|invece di|piuttosto che|escl\w+|elimin\w+|"
+            r"stavo per (?:dire|scegliere|rispondere)|anche se|sebbene|non|né|mai|tranne|eccetto|se|invece di|"
+            r"piuttosto che|(?<!per )escl\w+|(?<!per )elimin\w+|"
             r"scart\w+|senza|dubito"
         ),
         denied=(
@@ -594,6 +653,9 @@ LANGUAGES = {
         none=r"nessuna?|niente|nulla",
         except_=r"tranne|eccetto|salvo|a parte",
         revision=r"aspetta|no,|anzi|cioè|scusa|correggo|ripensandoci|in realtà|mi correggo",
+        also=r"anche|altrettanto",
+        possible=r"possibil[ei]|valid[oa]|va bene|funziona",
+        asks=r"sarà|sarebbe",
     ),
     "Russian": Language(
         answer=(
@@ -615,14 +677,18 @@ LANGUAGES = {
             r"это )*(?:правильн|верн(?!у)|подходящ|лучш|ответ(?!а)|корректн|вероят|прав)\w*"
         ),
         therefore=(
-            r"остаётся(?: только)?|остается(?: только)?|речь ид[её]т о|это|значит|поэтому|следовательно|итак|"
+            r"методом исключения|остаётся(?: только)?|остается(?: только)?|речь ид[её]т о|это|значит|поэтому|"
+            r"следовательно|итак|"
             r"таким образом|а|но|получается|стало быть|итого|так что"
         ),
         perhaps=r"скорее|возможно|вероятно|может быть|наверное|скорее всего|пожалуй|кажется",
         final=r"окончательн\w*|итогов\w*|финальн\w*",
         join=r"так и|и/или|или|либо|и|а также|да|ни",
         because=r"потому|так как|поскольку|ведь|из-за|судя|на|в|по|—|является",
-        not_=r"хотя|не|ни|нет|кроме|если|исключ\w+|вместо|ли|без|сомнева\w+|отбрасыва\w+|никак|помимо",
+        not_=(
+            r"(?:хотела?|собирал(?:ся|ась)) (?:был[ао]? )?(?:сказать|выбрать|ответить)|"
+            r"хотя|не|ни|нет|кроме|если|исключ(?!ения )\w+|вместо|ли|без|сомнева\w+|отбрасыва\w+|никак|помимо"
+        ),
         denied=(
             r"(?:[—–-]|это|тоже|точно|явно|является)?\s?(?:не|неверн\w*|неправильн\w*|ошибочн\w*|исключ\w+|"
             r"отпадает|отпадают|нет)(?!\p{L})"
@@ -638,6 +704,9 @@ LANGUAGES = {
         none=r"ничего|ни один",
         except_=r"кроме|за исключением|помимо",
         revision=r"стоп|нет,|точнее|вернее|погоди\w*|извините|на самом деле|поправка|хотя нет|подождите",
+        also=r"тоже|также|и",
+        possible=r"возмож\w+|подходит|годится|верн\w+|правильн\w+",
+        asks=r"разве|неужели",
     ),
     "Arabic": Language(
         answer=(
@@ -668,6 +737,8 @@ LANGUAGES = {
         all_=r"كل|جميع|الكل",
         except_=r"ما عدا|عدا|باستثناء|إلا|سوى",
         revision=r"لا،|لا,|عفوا|تصحيح|انتظر|في الواقع|بالأحرى|عذرا",
+        also=r"أيضا|أيضًا|كذلك",
+        possible=r"ممكنة?|محتملة?|صالحة?",
     ),
     "Hindi": Language(
         answer=r"(?:सही |अंतिम |मेरा |सर्वोत्तम |उचित )*(?:उत्तर|जवाब|हल|चुनाव|चयन)|(?:सही|उचित) विकल्प|सही",
@@ -697,6 +768,8 @@ LANGUAGES = {
         all_=r"सभी|सब|बाकी",
         except_after=r"को छोड़कर|के अलावा|के सिवाय?",
         revision=r"नहीं,|रुकिए|रुको|असल में|दरअसल|माफ़ कीजिए|माफ कीजिए|वास्तव में",
+        also=r"भी",
+        possible=r"संभव|हो सकता|सही",
     ),
     "Vietnamese": Language(
         answer=(
@@ -733,6 +806,9 @@ LANGUAGES = {
         all_=r"tất cả|mọi|các",
         except_=r"trừ|ngoại trừ|ngoài",
         revision=r"khoan|à không|không,|thực ra|xin lỗi|nhầm|đính chính",
+        also=r"cũng",
+        possible=r"có thể|được|hợp lý",
+        asked=r"(?:phải |đúng )?không",
     ),
     "Turkish": Language(
         answer=(
@@ -766,6 +842,9 @@ LANGUAGES = {
         all_=r"hepsi|tümü|tüm|bütün|her şey|diğer\p{L}*",
         except_after=r"(?:seçeneği |şıkkı )?(?:dışında(?:ki)?|hariç)",
         revision=r"hayır,|pardon|dur,|daha doğrusu|aslında|düzeltiyorum",
+        also=r"ayrıca",
+        possible=r"olabilir|mümkün|doğru\w*|uygun",
+        asked=r"m[ıi](?:d[ıi]r|y?d[ıi])?",
     ),
     "Dutch": Language(
         answer=r"antwoord|oplossing|(?:juiste|beste|correcte) (?:optie|keuze|antwoord)|mijn keuze|keuze",
@@ -797,6 +876,9 @@ LANGUAGES = {
         none=r"niets|geen(?: enkele)?",
         except_=r"behalve|uitgezonderd",
         revision=r"wacht|nee,|eigenlijk|correctie|sorry",
+        also=r"ook|eveneens",
+        possible=r"mogelijk|kan|klopt|past",
+        asks=r"is|zijn|zou|kan",
     ),
     "Polish": Language(
         answer=(
@@ -833,6 +915,9 @@ LANGUAGES = {
         none=r"nic|żadn\p{L}+",
         except_=r"oprócz|poza|prócz|z wyjątkiem",
         revision=r"czekaj|nie,|właściwie|przepraszam|poprawka|jednak",
+        also=r"też|także|również",
+        possible=r"możliw\w+|pasuje",
+        asks=r"czy",
     ),
     "Indonesian": Language(
         answer=(
@@ -865,6 +950,9 @@ LANGUAGES = {
         all_=r"semua(?:nya)?|seluruh",
         except_=r"kecuali|selain",
         revision=r"tunggu|bukan,|eh,|maaf|sebenarnya|ralat|maksud saya",
+        also=r"juga",
+        possible=r"mungkin|bisa|cocok",
+        asks=r"apakah",
     ),
     "Thai": Language(
         answer=(r"คำตอบ(?:ที่ถูกต้อง|ที่ถูก|สุดท้าย|ของฉัน)?|ข้อที่ถูก(?:ต้อง)?|ตัวเลือกที่ถูก(?:ต้อง)?|เฉลย|ตอบ"),
@@ -887,6 +975,9 @@ LANGUAGES = {
         all_=r"ทั้งหมด|ทุก",
         except_=r"ยกเว้น|นอกจาก",
         revision=r"เดี๋ยว|ไม่สิ|ขอแก้",
+        also=r"ก็",
+        possible=r"ได้|เป็นไปได้|ถูก",
+        asked=r"ไหม|หรือเปล่า|ใช่ไหม",
         spaced=False,
     ),
     "Ukrainian": Language(
@@ -910,6 +1001,9 @@ LANGUAGES = {
         all_=r"всі|усі|все",
         except_=r"крім|окрім",
         revision=r"стоп|ні,|точніше|насправді",
+        also=r"також|теж",
+        possible=r"можлив\w+|підходить",
+        asks=r"чи|хіба",
     ),
     "Swedish": Language(
         answer=(
@@ -949,6 +1043,9 @@ LANGUAGES = {
         none=r"inget|ingen",
         except_=r"utom|förutom",
         revision=r"vänta|nej,|förlåt|rättelse|egentligen|jag menar",
+        also=r"också|även|likaså",
+        possible=r"möjligt?|fungerar|passar",
+        asks=r"är|kan|skulle|borde",
     ),
     "Danish and Norwegian": Language(
         answer=(
@@ -998,6 +1095,9 @@ LANGUAGES = {
         none=r"intet|ingen|ingenting",
         except_=r"undtagen|unntatt|bortset fra|bortsett fra|på nær",
         revision=r"vent(?=[,.!])|nei,|nej,|undskyld|beklager|rettelse|faktisk|jeg mener",
+        also=r"også|ligeledes|likeså",
+        possible=r"muligt?|mulig|fungerer|passer",
+        asks=r"er|kan|skulle",
     ),
     "Finnish": Language(
         answer=(
@@ -1031,6 +1131,9 @@ LANGUAGES = {
         all_=r"kaikki",
         except_=r"paitsi",
         revision=r"odota|anteeksi|korjaus|tai siis",
+        also=r"myös",
+        possible=r"mahdolli\p{L}+|sopii|käy",
+        asks=r"onko|voisiko|olisiko",
     ),
     "Czech and Slovak": Language(
         answer=(
@@ -1067,6 +1170,8 @@ LANGUAGES = {
         all_=r"všechn\p{L}+|všetk\p{L}+|vše|všetko",
         except_=r"kromě|okrem|až na|mimo",
         revision=r"počkat|počkej|ne,|nie,|vlastně|oprava|pardon|omlouvám se",
+        also=r"také|taky|tiež|též|rovněž",
+        possible=r"možn\p{L}+|pasuje|vyhovuje",
     ),
     "Greek": Language(
         answer=(
@@ -1099,6 +1204,9 @@ LANGUAGES = {
         all_=r"όλ[αες]\p{L}*|όλες",
         except_=r"εκτός(?: από)?|πλην",
         revision=r"περίμενε|όχι,|συγγνώμη|διόρθωση|μάλλον όχι|στην πραγματικότητα",
+        also=r"επίσης|και",
+        possible=r"δυνατ\p{L}+|πιθαν\p{L}+|ισχύει|ταιριάζει",
+        asks=r"μήπως|άραγε",
     ),
     "Hebrew": Language(
         answer=r"ה?תשובה(?: ה?(?:נכונה|סופית|שלי|טובה ביותר))*|ה?אפשרות הנכונה|ה?בחירה שלי|ה?פתרון|הנכונה",
@@ -1128,6 +1236,9 @@ LANGUAGES = {
         all_=r"הכל|כולם|כולן|כל|כל האפשרויות",
         except_=r"חוץ מ|מלבד|למעט|פרט ל",
         revision=r"רגע|בעצם|לא,|סליחה|תיקון",
+        also=r"גם|וגם",
+        possible=r"אפשרית?|ייתכן|מתאימה?",
+        asks=r"האם",
     ),
     "Persian": Language(
         answer=r"(?:پاسخ|جواب)(?: (?:صحیح|درست|نهایی|من))*|(?:گزینه|گزینهٔ|گزینه‌ی|گزینه ی) (?:صحیح|درست)",
@@ -1154,6 +1265,9 @@ LANGUAGES = {
         all_=r"همه|تمام|بقیه",
         except_=r"به جز|بجز|جز|غیر از",
         revision=r"نه،|نه,|ببخشید|صبر کن|در واقع|اصلاح",
+        also=r"هم|نیز|همچنین",
+        possible=r"ممکن|محتمل|قابل قبول",
+        asks=r"آیا",
     ),
     "Romanian": Language(
         answer=(
@@ -1191,6 +1305,8 @@ LANGUAGES = {
         none=r"niciuna|nimic",
         except_=r"cu excepția|în afară de|mai puțin|exceptând",
         revision=r"stai|nu,|de fapt|scuze|corectez|mai bine zis",
+        also=r"și|de asemenea",
+        possible=r"posibil[ăe]?|valabil[ăe]?|merge",
     ),
     "Hungarian": Language(
         answer=(
@@ -1220,6 +1336,9 @@ LANGUAGES = {
         no=r"nem|hamis|helytelen|nem igaz",
         all_=r"minden|mind|összes",
         revision=r"várj|nem,|bocsánat|pontosabban|valójában|javítok",
+        also=r"szintén",
+        possible=r"lehetséges|lehet|jó|megfelel\p{L}*",
+        asks=r"vajon",
     ),
     "Bulgarian": Language(
         answer=(
@@ -1249,6 +1368,10 @@ LANGUAGES = {
         all_=r"всички|всичко",
         except_=r"освен|без",
         revision=r"чакай|не,|всъщност|поправка|извинявай\p{L}*",
+        also=r"също|и",
+        possible=r"възмож\p{L}+|върши работа|става",
+        asks=r"дали|нима",
+        asked=r"ли(?: е)?",
     ),
     "Croatian and Serbian": Language(
         answer=(
@@ -1284,6 +1407,9 @@ LANGUAGES = {
         all_=r"sve|svi|sva",
         except_=r"osim",
         revision=r"čekaj|ne,|zapravo|ispravak|oprosti\p{L}*",
+        also=r"također|takođe|isto",
+        possible=r"moguć\p{L}*|može|odgovara",
+        asks=r"je li|da li",
     ),
     "Bengali": Language(
         answer=r"(?:সঠিক |চূড়ান্ত |আমার )*(?:উত্তর|উত্তরটি|জবাব)|সঠিক (?:বিকল্প|অপশন)",
@@ -1307,6 +1433,8 @@ LANGUAGES = {
         all_=r"সব|সবগুলি|সকল|বাকি",
         except_after=r"ছাড়া|বাদে",
         revision=r"না,|দাঁড়ান|আসলে|দুঃখিত",
+        also=r"ও",
+        possible=r"সম্ভব|হতে পারে|সঠিক",
     ),
     "Catalan": Language(
         answer=r"respost(?:a|es)|(?:opció|lletra) (?:correcta|adequada)|la meva elecció",
@@ -1333,6 +1461,8 @@ LANGUAGES = {
         none=r"cap|res",
         except_=r"excepte|tret de|llevat de",
         revision=r"espera|perdó|de fet|més ben dit",
+        also=r"també|igualment",
+        possible=r"possibles?|vàlid\p{L}*",
     ),
     "Tagalog": Language(
         answer=r"(?:tamang |huling |aking )*(?:sagot|kasagutan)(?: ko)?|tamang (?:pagpipilian|opsyon|titik)|tama",
@@ -1356,6 +1486,8 @@ LANGUAGES = {
         all_=r"lahat",
         except_=r"maliban sa",
         revision=r"sandali|teka|pasensya|ay mali",
+        also=r"din|rin",
+        possible=r"posible|maaari|tama",
     ),
 }
 
