@@ -531,3 +531,298 @@ def test_letters_that_are_weighed_against_others(text, letter):
 )
 def test_options_that_are_named_by_exclusion(text, letter):
     assert extract_choice(text, "AB", ["red", "blue"]) == letter
+
+
+PLAIN = """
+B Η απάντηση είναι η B.
+B Η σωστή απάντηση είναι B
+B Η σωστή απάντηση είναι το B.
+B Η σωστή επιλογή είναι η B.
+B Το B είναι σωστό.
+B Η B είναι η σωστή απάντηση.
+B Η επιλογή B είναι σωστή.
+B Επιλέγω το B.
+B Επιλέγω την επιλογή B.
+B Διαλέγω B
+B Νομίζω ότι είναι το B.
+B B, επειδή ο σκύλος τρέχει.
+B B γιατί ο σκύλος τρέχει.
+B Είναι το B.
+- Όχι το B.
+- Όχι B
+- Δεν είναι το B.
+- Το B δεν είναι σωστό.
+- Η απάντηση δεν είναι η B.
+- Το B είναι λάθος.
+- A ή B
+B Δεν είναι το A, αλλά το B.
+B Odpověď je B.
+B Správná odpověď je B.
+B Správná možnost je B.
+B Správná je možnost B.
+B B je správně.
+B B je správná odpověď.
+B Možnost B je správná.
+B Vybírám B.
+B Volím možnost B.
+B Zvolil bych B.
+B Myslím, že je to B.
+B Je to B.
+B B, protože pes běží.
+B B protože pes běží.
+B Správně je B.
+- Ne B.
+- Není to B.
+- B není správně.
+- B je špatně.
+- Odpověď není B.
+- A nebo B
+B Není to A, ale B.
+B Răspunsul este B.
+B Răspunsul corect este B.
+B Răspunsul corect e B.
+B Varianta corectă este B.
+B Opțiunea corectă este B.
+B B este corect.
+B B este corectă.
+B B este răspunsul corect.
+B Varianta B este corectă.
+B B e corect.
+B Aleg B.
+B Aleg varianta B.
+B Eu aleg B.
+B Cred că este B.
+B Este B.
+B B, pentru că câinele aleargă.
+B B deoarece câinele aleargă.
+- Nu B.
+- Nu este B.
+- B nu este corect.
+- B este greșit.
+- Răspunsul nu este B.
+- A sau B
+B Nu A, ci B.
+B A válasz B.
+B A válasz a B.
+B A válasz: B
+B A helyes válasz a B.
+B A helyes válasz B.
+B A helyes opció a B.
+B A helyes lehetőség a B.
+B A B a helyes.
+B A B válasz helyes.
+B B helyes.
+B A B a helyes válasz.
+B A B-t választom.
+B B-t választom.
+B Választom a B-t.
+B A B opciót választom.
+B Szerintem B.
+B Szerintem a B a helyes.
+B B, mert a kutya fut.
+B B, mivel a kutya fut.
+- Nem B.
+- Nem a B.
+- A B nem helyes.
+- A B helytelen.
+- A válasz nem B.
+- A helyes válasz nem a B.
+- A vagy B
+B Nem A, hanem B.
+B پاسخ B است.
+B پاسخ صحیح B است.
+B جواب B است
+B پاسخ: B
+B گزینه صحیح B است.
+B گزینه درست B است.
+B گزینه B صحیح است.
+B گزینهٔ B درست است.
+B B صحیح است.
+B B درست است
+B من B را انتخاب می‌کنم.
+B من گزینه B را انتخاب می کنم.
+B B را انتخاب می‌کنم
+B گزینه B پاسخ صحیح است.
+B پاسخ درست گزینه B می‌باشد.
+B B، زیرا سگ می‌دود.
+B B چون سگ می‌دود.
+B فکر می‌کنم B است.
+B به نظرم B است.
+- B نیست.
+- نه B
+- B صحیح نیست.
+- B درست نیست
+- B غلط است.
+- گزینه B اشتباه است.
+- پاسخ B نیست.
+- پاسخ صحیح B نیست.
+- A یا B
+B نه A، بلکه B.
+B La resposta és B.
+B La resposta és la B.
+B La resposta correcta és la B.
+B L'opció correcta és la B.
+B L'opció B és correcta.
+B B és correcta.
+B La B és la correcta.
+B La B és correcta.
+B B és la resposta correcta.
+B Trio la B.
+B Trio B.
+B Escullo la B.
+B Jo triaria la B.
+B Crec que és la B.
+B És la B.
+B B, perquè el gos corre.
+B B perquè el gos corre.
+B B, ja que el gos corre.
+- No és la B.
+- No la B.
+- No B
+- La B no és correcta.
+- B és incorrecta.
+- La resposta no és B.
+- La resposta no és la B.
+- A o B
+B No és A, sinó B.
+B Отговорът е B.
+B Правилният отговор е B.
+B Верният отговор е B.
+B Правилният вариант е B.
+B Правилната опция е B.
+B Вариант B е правилен.
+B B е верен.
+B B е правилно.
+B B е вярно.
+B B е правилният отговор.
+B Избирам B.
+B Аз избирам B.
+B Избирам вариант B.
+B Мисля, че е B.
+B B, защото кучето тича.
+B B защото кучето тича.
+B Това е B.
+- Не B.
+- Не е B.
+- B не е верен.
+- B не е правилно.
+- B е грешен.
+- B е грешно.
+- Отговорът не е B.
+- A или B
+B Не A, а B.
+B Не е A, а B.
+B Odgovor je B.
+B Tačan odgovor je B.
+B Točan odgovor je B.
+B Ispravan odgovor je B.
+B Ispravna opcija je B.
+B Tačna opcija je B.
+B B je tačno.
+B B je tačan odgovor.
+B B je ispravno.
+B Opcija B je tačna.
+B Biram B.
+B Biram opciju B.
+B Ja biram B.
+B Mislim da je B.
+B To je B.
+B B, jer pas trči.
+B B jer pas trči.
+B B zato što pas trči.
+- Nije B.
+- B nije tačno.
+- B je netačno.
+- B je pogrešno.
+- Odgovor nije B.
+- A ili B
+B Nije A, nego B.
+B Nije A, već B.
+B Одговор је B.
+B Тачан одговор је B.
+B Исправан одговор је B.
+B Тачна опција је B.
+B Исправна опција је B.
+B Опција B је тачна.
+B B је тачно.
+B B је тачан одговор.
+B B је исправно.
+B Бирам B.
+B Ја бирам B.
+B Бирам опцију B.
+B Мислим да је B.
+B То је B.
+B B, јер пас трчи.
+B B јер пас трчи.
+B B зато што пас трчи.
+- Није B.
+- B није тачно.
+- B је нетачно.
+- B је погрешно.
+- Одговор није B.
+B Није A, него B.
+B Није A, већ B.
+B Η απάντησή μου είναι B.
+B Πιστεύω πως η σωστή απάντηση είναι η B.
+- Δεν επιλέγω το B.
+- Ούτε το A ούτε το B.
+- Το A και το B είναι σωστά.
+B Moje odpověď je B.
+B Myslím, že správná odpověď je B.
+B Podle mě B.
+- Ani A, ani B.
+- A i B jsou správně.
+- Nevybírám B.
+B Cred că răspunsul corect este B.
+B Probabil B.
+- Nici A, nici B.
+- Nu aleg B.
+- A și B sunt corecte.
+B Szerintem a helyes válasz a B.
+B Azt hiszem, hogy B.
+- Sem A, sem B.
+- Nem a B-t választom.
+- A és B is helyes.
+B به نظر من گزینه B درست است.
+- نه A و نه B
+- من B را انتخاب نمی‌کنم.
+- A و B درست هستند.
+B Crec que la resposta correcta és la B.
+- Ni A ni B.
+- No trio la B.
+- A i B són correctes.
+B Мисля, че правилният отговор е B.
+- Нито A, нито B.
+- Не избирам B.
+- A и B са верни.
+B Mislim da je tačan odgovor B.
+- Ne biram B.
+- A i B su tačni.
+B Мислим да је тачан одговор B.
+- Ни A ни B.
+- Не бирам B.
+- A и B су тачни.
+- Дали отговорът е B?
+- Je li odgovor B?
+- Είναι το B;
+- Je to B?
+- Az a válasz, hogy egy kutya.
+- A válasz egy kutya.
+- A kutya fut.
+- Un câine.
+- O pasăre.
+- E un câine.
+- I tak.
+- A pes běží.
+- Válasz: a kutya
+- Odpověď: a pes
+- Răspunsul este o pasăre
+- És un gos.
+- La resposta és a la cuina.
+"""
+
+
+@pytest.mark.parametrize("line", PLAIN.strip().splitlines())
+def test_plain_sentences_of_smaller_languages(line):
+    letter, text = line.split(" ", 1)
+    assert extract_choice(text) == (None if letter == "-" else letter)

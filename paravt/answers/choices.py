@@ -39,10 +39,10 @@ MAX_LENGTH = 1200  # characters: of a longer text, its beginning and its end are
 _OPEN = r"[\s(\[{<\"'“”‘’«»「『【《]{0,4}"
 _CLOSE = r"[)\]}>\"'“”‘’«»」』】》]{0,4}"
 _TITLE = r"(?:Mrs?|Ms|Miss|Mister|Dr|Prof|Professor|Doctor|Herrn?|Frau|Señora?|Monsieur|Madame|Agent)\.? "
-# Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D, Mr. B, B.C.
+# Neither part of a word nor of C'est, X-ray, A.M., C++, R&B, A–D, Mr. B, B.C.; but Hungarian B-t.
 _LETTER = (
     r"(?<![\p{Latin}\d]|[\p{Latin}\d][-'’&]|(?<!\p{Latin})\p{Latin}[–—~])[A-Za-z]"
-    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|-[\p{Latin}\d]|&\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
+    r"(?![\p{Latin}\d]|['’](?!d[iı]r)\p{Latin}|-(?!(?-i:[aeoö]?t)(?!\p{L}))[\p{Latin}\d]|&\p{Latin}|[+#]|[.–—~]\p{Latin}(?!\p{Latin}))"
     rf"(?<!(?<!\p{{L}})(?:{_TITLE}|\p{{Latin}}\.)\p{{Latin}})"
 )
 _OPTION = pattern_of("option")
@@ -52,7 +52,7 @@ _PERHAPS = pattern_of("perhaps")
 _JOINED = rf"\s?[,、/;&+|]?\s?[(\[]?{_OR}\s?(?:{SOFTENERS}\s?)*(?:{_PERHAPS}\s?)?"
 _NEXT = (
     rf"(?:\s?[,、/;&+|]\s?|\s?[(\[](?={_PERHAPS})"
-    r"|(?<=[)\]]) ?(?=[(\[])| (?=(?-i:[A-Z])(?![\p{Latin}\d'’])))"
+    r"|(?<=[)\]]) ?(?=[(\[])| (?=(?-i:[A-Z](?!-[aeoö]?t))(?![\p{Latin}\d'’])))"
     rf"(?:{_PERHAPS}\s?)?"
 )
 # A letter before a verb begins the next clause: "B, C is wrong", "B and a man walks".
@@ -448,6 +448,10 @@ _QUESTION = regex.compile(  # Q: Which one? A: C
     r"|(?:[FV]\s?:(?:[^\n?？]{0,400}[?？\n])\s*A|[PD]\s?:(?:[^\n?？]{0,400}[?？\n])\s*R)\s?:)\s?(?!.{0,300}\bB[.:)])",
     regex.DOTALL,
 )
+_ARTICLE = regex.compile(  # of Hungarian and Portuguese: A B-t választom, A B está correta
+    r"(?<![\p{L}\d]\s?|,\s?)A (?=[B-Z](?:-[aeoö]?t(?!\p{L})"
+    r"| (?:é|está|seria|parece) (?:a )?(?:correta|certa|melhor)(?!\p{L})))"
+)
 _CONTRACTED = regex.compile(r"(?<=\b(?:answer|choice|option|pick|guess|solution|one|letter))'s(?= )", regex.IGNORECASE)
 _NUMBERED = regex.compile(r"\A\(?(?:\d{1,3}[).:、]|#\d{1,3}:?)\s?(?=[(\[]?[A-Z](?![\p{L}\d]))")  # 1) B
 _NUMBERED_ANY = regex.compile(r"(?<![\p{L}\d.])\d{1,3}[).:、]\s?[(\[]?[A-Z](?![\p{L}\d])")
@@ -572,6 +576,8 @@ def _clean(text: str) -> str:
     text = regex.sub(r"[ \t\u00a0\u200b-\u200f\ufeff]+", " ", _DECORATION.sub(" ", text))
     text = regex.sub(r"(?<=\p{Hebrew})[-־](?=[A-Za-z])", " ", text)  # prepositions are joined on by a hyphen
     text = regex.sub(r"(?:^|\s*\n)\s*(?:[-=]{0,3}>|[-•·–=→⇒]\s)?\s?", "\n", text).strip()
+    text = _ARTICLE.sub("", text)
+    text = regex.sub(r";(?=\s|\Z)", "?", text) if regex.search(r"\p{Greek}{3}", text) else text
     text = _CONTRACTED.sub(" is", _NUMBERED.sub("", text, count=1) if len(_NUMBERED_ANY.findall(text)) < 2 else text)
     text = _QUESTION.sub("Answer: ", _ASSURANCE.sub("surely", text))
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH // 2]}\n{text[-MAX_LENGTH // 2 :]}"
@@ -707,7 +713,8 @@ def _with_letter(label: str, name: str, text: str) -> Iterator[regex.Match]:
 
 
 _CLAUSE_END = regex.compile(
-    rf"[.,;:!?。，；、！？\n]|\b(?:(?<!{_ALL}(?: \p{{L}}+)?{_OTHERS} )but|so|because|sondern|sino|mais|mas|ma|но)\b|而是"
+    rf"[.,;:!?。，；、！？\n]|\b(?:(?<!{_ALL}(?: \p{{L}}+)?{_OTHERS} )but|so|because|sondern|sino|mais|mas|ma|но)\b"
+    r"|而是"
 )
 _EITHER = regex.compile(
     r"(?<!\p{L})(?:or|oder|ou|o|или|либо|أو|या|hoặc|veya|of)\s+$|(?:或者?|還是|还是|または|또는)\s*$"

@@ -104,7 +104,8 @@ LANGUAGES = {
         choose=(
             r"answer(?:ing)? with|going to (?:say|choose|pick|answer|go with)|"
             r"i am (?:confident|sure|certain)(?: that)?|"
-            r"(?:choos|pick|select|opt|vot|settl|conclud|suspect|mark|prefer|favou?r)(?:e|es|ed|ing|s)?(?: for| on| that)?|"
+            r"(?:choos|pick|select|opt|vot|settl|conclud|suspect|mark|prefer|favou?r)(?:e|es|ed|ing|s)?"
+            r"(?: for| on| that)?|"
             r"choose|chose|vote for|settle on|conclude|"
             r"(?:go|going|went|stick|sticking|end up|leaning|lean) (?:with|for|towards?|to)|lean(?:ing)?|"
             r"i(?:'d| would|'ll| will)? (?:say|guess|think|believe|answer|pick|take)|"
@@ -1172,6 +1173,7 @@ LANGUAGES = {
         revision=r"počkat|počkej|ne,|nie,|vlastně|oprava|pardon|omlouvám se",
         also=r"také|taky|tiež|též|rovněž",
         possible=r"možn\p{L}+|pasuje|vyhovuje",
+        asks=r"je|bude|není",
     ),
     "Greek": Language(
         answer=(
@@ -1206,7 +1208,7 @@ LANGUAGES = {
         revision=r"περίμενε|όχι,|συγγνώμη|διόρθωση|μάλλον όχι|στην πραγματικότητα",
         also=r"επίσης|και",
         possible=r"δυνατ\p{L}+|πιθαν\p{L}+|ισχύει|ταιριάζει",
-        asks=r"μήπως|άραγε",
+        asks=r"μήπως|άραγε|είναι",
     ),
     "Hebrew": Language(
         answer=r"ה?תשובה(?: ה?(?:נכונה|סופית|שלי|טובה ביותר))*|ה?אפשרות הנכונה|ה?בחירה שלי|ה?פתרון|הנכונה",
@@ -1245,7 +1247,10 @@ LANGUAGES = {
         option=r"گزینه(?:ٔ|‌ی| ی)?|حرف|پاسخ|جواب",
         link=r"عبارت است از|برابر است با|می ?باشد|همان",
         soft=r"احتمالا|احتمالاً|قطعا|قطعاً|گزینه(?:ٔ|‌ی| ی)?|حتما",
-        choose=r"(?:فکر|گمان) می ?کنم(?: که)?(?: (?:پاسخ|جواب))?|به نظر من|من(?= [A-Za-z])|انتخاب من",
+        choose=(
+            r"(?:فکر|گمان) می ?کنم(?: که)?(?: (?:پاسخ|جواب))?|به نظر(?: من|م| می ?رسد(?: که)?)|من(?= [A-Za-z])|"
+            r"انتخاب من"
+        ),
         right_after=(
             r"(?:گزینه )?(?:صحیح|درست|پاسخ|جواب|بهترین)(?: (?:صحیح|درست|گزینه|پاسخ))* ?(?=است|می ?باشد)|"
             r"(?:را )?(?:انتخاب می ?کنم|برمی ?گزینم)"
@@ -1256,7 +1261,10 @@ LANGUAGES = {
         join=r"یا|و|هم",
         because=r"زیرا|چون|چرا|است|را|به دلیل|صحیح|درست|می ?باشد",
         not_=r"اگر|به جز|جز|بجز|به جای|نه|آیا",
-        denied=r"(?:هم |صحیح |درست |پاسخ |گزینه |جواب )*(?:نیست|نیستند|غلط|نادرست|اشتباه|نمی ?باشد)",
+        denied=(
+            r"(?:هم |صحیح |درست |پاسخ |گزینه |جواب )*(?:نیست|نیستند|غلط|نادرست|اشتباه|نمی ?باشد)|"
+            r"(?:را )?(?:انتخاب )?نمی ?کنم"
+        ),
         fill=r"گزینه",
         condition=r"اگر ",
         right=r"صحیح|درست",
@@ -1319,7 +1327,8 @@ LANGUAGES = {
         soft=r"valószínűleg|egyértelműen|biztosan|tehát",
         choose=r"szerintem|azt hiszem,?(?: hogy)?|úgy gondolom,?(?: hogy)?|választom(?: a)?|választásom(?: a)?",
         right_after=(
-            r"(?:válasz |opció |lehetőség |betű )?(?:a |az )?(?:egyértelműen |leginkább |leg\p{L}+ )*(?:helyes|"
+            r"(?:válasz |opció |lehetőség |betű )?(?:a |az )?(?:egyértelműen |leginkább |leg\p{L}+ )*"
+            r"(?:helyes(?! (?:válasz|opció|lehetőség|megoldás))|(?<=(?-i:a) )helyes (?:válasz|opció|lehetőség)|"
             r"jó válasz|megfelelő|valószínűbb)(?!\p{L})|(?:-?[aeo]?t )?választ(?:om|anám)"
         ),
         therefore=r"tehát|ezért|vagyis|így|hanem|marad",
@@ -1342,8 +1351,8 @@ LANGUAGES = {
     ),
     "Bulgarian": Language(
         answer=(
-            r"(?:верни\p{L}+ |правилни\p{L}+ |крайни\p{L}+ )*отговор(?:ът|а|ъ)?(?: ми)?|(?:верен|правилен|верният|"
-            r"правилният) вариант"
+            r"(?:верни\p{L}+ |правилни\p{L}+ |крайни\p{L}+ )*отговор(?:ът|а|ъ)?(?: ми)?|(?:верен|"
+            r"правилен|верн\p{L}+|правилн\p{L}+) (?:вариант|опция|възможност|избор)"
         ),
         option=r"вариант\p{L}*|опция\p{L}*|буква\p{L}*|отговор\p{L}*",
         link=r"е|би трябвало да е|трябва да е|ще е",
@@ -1353,7 +1362,7 @@ LANGUAGES = {
             r"(?:е|изглежда|са)(?: (?:най-|моят|явно))* ?(?:верен|верни\p{L}+|правил\p{L}+|вярн\p{L}+|верн\p{L}+|"
             r"отговор\p{L}*|най-\p{L}+)"
         ),
-        therefore=r"следователно|затова|значит|така че|трябва да е|остава",
+        therefore=r"това е|следователно|затова|значи|така че|трябва да е|остава",
         perhaps=r"може би|вероятно|навярно|сигурно",
         final=r"крайни\p{L}+|окончател\p{L}+",
         join=r"или|и|нито",
@@ -1378,7 +1387,7 @@ LANGUAGES = {
             r"(?:točan |tačan |ispravan |pravi |moj |konačan )*odgovor|(?:točna|tačna|ispravna) (?:opcija|"
             r"varijanta|tvrdnja)|rješenje|rešenje"
         ),
-        option=r"opcij[ae]|slovo|odgovor|varijanta",
+        option=r"opcij[aeu]|slovo|odgovor|varijanta",
         link=r"je|bi bio|mora biti|glasi",
         soft=r"vjerojatno|verovatno|očito|očigledno|sigurno|opcija|slovo|je|to",
         choose=(
@@ -1410,6 +1419,41 @@ LANGUAGES = {
         also=r"također|takođe|isto",
         possible=r"moguć\p{L}*|može|odgovara",
         asks=r"je li|da li",
+    ),
+    "Serbian in Cyrillic": Language(
+        answer=(
+            r"(?:тачан |исправан |прави |мој |коначан |коначни )*одговор|(?:тачна|исправна) (?:опција|варијанта|"
+            r"тврдња)|решење|мој избор"
+        ),
+        option=r"опциј[аеу]|слово|одговор|варијант[ау]",
+        link=r"је|би био|мора бити|гласи",
+        soft=r"вероватно|очигледно|сигурно|опција|слово|је|то",
+        choose=(
+            r"бирам|изабрао бих|изабрала бих|одабрао бих|одабрала бих|(?:мислим|сматрам|верујем)(?:,? да)?(?: је)?"
+            r"(?: то)?(?: (?:тачан )?одговор)?"
+        ),
+        right_after=(
+            r"(?:је|чини се|изгледа)(?: (?:нај\p{L}+|мој|као))* ?(?:тачн\p{L}*|тачан|исправн\p{L}+|исправан|"
+            r"одговор|највероватниј\p{L}|најбољ\p{L})"
+        ),
+        therefore=r"то је|дакле|стога|зато|према томе|већ|него|значи",
+        perhaps=r"можда|вероватно|могло би бити",
+        final=r"коначан|коначни",
+        join=r"или|ни",
+        because=r"јер|зато што|будући|пошто|на|у|је",
+        not_=r"није|не|ни|нити|осим|ако|уместо|нису|искључујем",
+        denied=(r"(?:је|су)? ?(?:такође )?(?:није|нису|не|нетач\p{L}+|погреш\p{L}+|неисправ\p{L}+|криво)(?!\p{L})"),
+        fill=r"је|да|то|опција|одговор|тачан|мислим",
+        condition=r"ако ",
+        right=r"тачан|исправан",
+        yes=r"да|тачно|исправно|истина",
+        no=r"не|нетачно|погрешно|неисправно|лаж",
+        all_=r"све|сви|сва",
+        except_=r"осим",
+        revision=r"чекај|не,|заправо|исправка|извини\p{L}*",
+        also=r"такође|исто",
+        possible=r"могућ\p{L}*|може|одговара",
+        asks=r"је ли|да ли",
     ),
     "Bengali": Language(
         answer=r"(?:সঠিক |চূড়ান্ত |আমার )*(?:উত্তর|উত্তরটি|জবাব)|সঠিক (?:বিকল্প|অপশন)",
