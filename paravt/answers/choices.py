@@ -623,14 +623,15 @@ def _decide(
     return None, None
 
 
-_FILLER = rf"(?: ?(?!{_NOT})[^\s.,;:!?()]{{1,15}}){{0,3}}?"
+_FILLER = rf"(?: ?(?!{_NOT})(?-i:[^\s.,;:!?()A-Z]){{1,15}}){{0,3}}?"
 _ALSO = pattern_of("also")
 _HOLDS = rf"(?:{pattern_of('possible')}|{pattern_of('right')}|{pattern_of('yes')})"
 _CAPITAL = rf"(?P<letter>(?-i:(?=[A-HJ-Z])){_LETTER}){_CLOSE}"
 _ENDS = r"(?: sein| zijn| być)?\s*(?:[.!;,)\]\n]|\Z)"
 _OFFER = regex.compile(
     rf"{_CAPITAL}{_FILLER} ?(?:{_ALSO}{_FILLER} ?{_HOLDS}|{_HOLDS}{_FILLER} ?{_ALSO})"  # C is also right, C works too
-    rf"|{_CAPITAL},? ?{_ALSO}{_ENDS}"  # C as well
+    rf"|{_CAPITAL},?(?: (?:is|are|does|works|es|est|ist|é|è))? ?{_ALSO}{_ENDS}"  # C as well
+    rf"|[.;!\n]\s?{_OR},?\s?{_SOFT}\s?{_CAPITAL}{_ENDS}"  # It's B. And C.
     rf"|{_ALSO},?{_SOFT}\s?{_CAPITAL}(?:{_ENDS}|{_FILLER} ?{_HOLDS})",  # also C, so is C
     regex.IGNORECASE,
 )

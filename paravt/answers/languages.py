@@ -124,7 +124,7 @@ LANGUAGES = {
             r"it is(?=[.!]?\s?$)"
         ),
         therefore=(
-            r"by (?:(?:the |a )?process of )?(?:elimination|exclusion|deduction)|"
+            r"(?:by (?:the |a )?)?process of elimination|by (?:elimination|exclusion|deduction)|"
             r"points? to|it is|it's|this is|that is|that's|that would be|"
             r"it (?:must|has to|can only|should|would|will) be|must be|has to be|so|therefore|thus|hence|"
             r"accordingly|consequently|in conclusion|definitely|clearly|but rather|"
@@ -194,10 +194,13 @@ LANGUAGES = {
             r"i mean|i meant|let me (?:reconsider|correct)|hold on|changed my mind|my mistake|rather,|oops|"
             r"hmm"
         ),
-        also=r"also|too|as well|likewise|equally|(?:so|as) (?:is|are|does|do|was|would|could|might)(?: be)?",
+        also=(
+            r"also|too|as well|likewise|equally|additionally|alternatively|"
+            r"(?:so|as) (?:is|are|does|do|was|would|could|might)(?: be)?"
+        ),
         possible=(
-            r"possible|works?|fits?|valid|acceptable|an? (?:option|possibility|valid \p{L}+)|appl(?:y|ies)|"
-            r"match(?:es)?|be (?:it|the one)"
+            r"possible|works?|fits?|valid|acceptable|fine|okay|ok|an? (?:option|possibility|valid \p{L}+)|"
+            r"appl(?:y|ies)|match(?:es)?|be (?:it|the one)"
         ),
         asks=(
             r"is|are|was|were|isn't|wasn't|could|couldn't|can|can't|might|would|wouldn't|should|shouldn't|may|"

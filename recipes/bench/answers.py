@@ -13,7 +13,7 @@ The kinds of the misses have been mended since, so that what the command prints 
     set     answers  of them none   accuracy %   wrong credit %   lost credit %
     blind       440           149         94.3              2.3             3.4   when it was new
     second      420           140         96.9              0.5             2.6   when it was new
-    own        1374           505         99.9              0.0             0.1   today
+    own        1374           505        100.0              0.0             0.0   today
     blind       440           149        100.0              0.0             0.0   today
     second      420           140        100.0              0.0             0.0   today
 """
