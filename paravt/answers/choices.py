@@ -4,9 +4,10 @@ Which letter a text chooses, in a table of forms.
 People and models give a choice in few ways, each in many languages: `the answer is B`, `I choose B`, `B is correct`,
 `B. The dog`, `option B`, `(B)`, or the option's own words. A [`Form`] is one of these ways; `FORMS` has them all, the
 most explicit first, and the first one that a text uses decides. Where it gives several letters there is no choice, so
-that listing letters pays nothing. A letter that is denied (`not B`, `B is wrong`) or holds for a case only (`B if it
-rains`) is not given; nor is one that is a word (`A dog`, `I think`) or part of a name (`vitamin C` is no form). What
-stands after a change of mind (`wait, no`) is read first.
+that listing letters pays nothing; nor does a letter beside which another one is offered later (`B; D also works`). A
+letter that is denied (`not B`, `B is wrong`), asked for (`is it B?`) or holds for a case only (`B if it rains`) is not
+given; nor is one that is a word (`A dog`, `I think`) or part of a name (`Mr. B`; `vitamin C` is no form). What stands
+after a change of mind (`wait, no`) is read first.
 
 The words that forms are made of stand in `languages.py`, a language an entry. The examples of forms are tests, and
 `recipes/bench/answers.py` measures all of it.

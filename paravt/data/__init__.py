@@ -188,8 +188,8 @@ _LABELS, _TEXTS = ("label", "key", "letter", "id"), ("text", "value", "content",
 def read_options(value: object) -> list[str] | None:
     """
     The texts of options A, B, C and so on; `None` where there are none. They may come as a list of texts or numbers,
-    with or without their letters, of pairs or of objects, as an object by letter or number, as two lists, as JSON
-    text, or as lines. Raises [`RowError`].
+    with or without their letters, of pairs or of objects, alone in another list, as an object by letter or number, as
+    two lists, as JSON text, or as lines. Raises [`RowError`].
     """
     value = structured(value, "options")
     if isinstance(value, str):
