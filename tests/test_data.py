@@ -285,7 +285,7 @@ class TestShapes:
         assert truth("tvg", answer)["answer"] == text and truth("tvg", text)["answer"] == text
 
     @pytest.mark.parametrize(
-        "answer", [[-1, 5], ["-1", "5"], {"start": -1, "end": 5}, [[-1, 5], [6, 7]], "[[6, 7], [-1, 5]]"]
+        "answer", [[-1, 5], ["-1", "5"], {"start": -0.5, "end": 5}, [[2, 5], [-3, -1]], "[[6, 7], [-1, 5]]"]
     )
     def test_a_window_before_the_video_is_a_cause(self, answer):
         with pytest.raises(RowError, match="the interval starts before the video"):

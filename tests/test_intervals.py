@@ -168,9 +168,6 @@ class TestWindows:
             {"start": 2, "begin": 3, "end": 5},
             [[]],
             b"2 - 5",
-            [-1, 5],
-            [[2, 5], [-3, -1]],
-            {"start": -0.5, "end": 5},
         ],
     )
     def test_refuses(self, truth):

@@ -155,8 +155,6 @@ def _window(start: object, end: object) -> tuple[float, float]:
     interval = _interval(start, end)
     if interval[0] >= interval[1]:
         raise ValueError(f"{interval} is empty")
-    if interval[0] < 0:
-        raise ValueError(f"{interval} begins before the video")
     return interval
 
 
