@@ -208,13 +208,13 @@ def read_options(value: object) -> list[str] | None:
     if len(options) > len(ALPHABET):
         raise RowError(f"more than {len(ALPHABET)} options")
     letters, texts = [letter for letter, _ in options], [text for _, text in options]
-    labelled = any(letters)
-    if not labelled:
-        letters = [carried_letter(text)[0] for text in texts]
-        labelled = texts[0].lstrip().startswith("A. ") if texts and None not in letters else False
-    if labelled and not in_turn(letters):
+    given = any(letters)
+    carried = [carried_letter(text)[0] for text in texts]
+    # Initials are text, "J. Smith" and "M. Jones", but a list that begins as "A. " was meant to be lettered.
+    lettered = None not in carried and bool(texts) and texts[0].lstrip().startswith("A. ")
+    if (given and not in_turn(letters)) or (not given and lettered and not in_turn(carried)):
         raise RowError("the options are not lettered A, B, C and so on")
-    read = dict(options) if options and options[0][0] else option_texts(texts)
+    read = dict(options) if given else option_texts(texts)
     return [read[letter].strip() for letter in sorted(read)] or None
 
 
