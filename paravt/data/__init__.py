@@ -17,7 +17,6 @@ from ..video import VideoError, probe_many
 from .files import SourceRow, read_rows
 
 
-OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s*(\S.*?)\s*$", re.MULTILINE)
 MAX_CAUSES = 12  # that a summary lists
 
 

@@ -9,6 +9,7 @@ Needs `pip install "paravt[eval]"`. Nothing here is imported by the rest of the 
 
 import ast
 import json
+import re
 from dataclasses import asdict
 
 import torch
@@ -19,7 +20,6 @@ from lmms_eval.protocol import ChatMessages
 
 from ..answers import extract_choice, parse_interval, score_answer
 from ..collator import FrameBudgetCollator
-from ..data import OPTION
 from ..engines import load_engine
 from ..engines.checkpoints import resolve_model, weights_fingerprint
 from ..rollout import ParallelRollout
@@ -33,6 +33,8 @@ def manifest() -> ModelManifest:
     return ModelManifest(model_id="paravt", chat_class_path="paravt.evaluation.plugin.ParaVT")
 
 
+# The options of a question, as the tasks of lmms-eval list them.
+OPTION = re.compile(r"^\s*\(?([A-Z])[).:]\s*(\S.*?)\s*$", re.MULTILINE)
 NO_ANSWER = "???"  # no letters, no digits: every official scorer that does not guess finds it wrong
 
 
